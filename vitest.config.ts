@@ -1,0 +1,26 @@
+import { defineConfig } from "vitest/config";
+
+// Tiers: `unit` runs beside the sources and starts no VM; `vm` needs a machine with QEMU and the
+// prepared image, runs its files one at a time, and gives each step a generous deadline.
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        test: {
+          name: "unit",
+          include: ["packages/*/src/**/*.test.ts", "test/contract/**/*.test.ts", "tools/**/*.test.ts"],
+          testTimeout: 60_000,
+        },
+      },
+      {
+        test: {
+          name: "vm",
+          include: ["test/{e2e,crash,substrate}/**/*.test.ts"],
+          fileParallelism: false,
+          testTimeout: 300_000,
+          hookTimeout: 300_000,
+        },
+      },
+    ],
+  },
+});
