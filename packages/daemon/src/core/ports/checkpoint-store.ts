@@ -1,0 +1,133 @@
+/**
+ * Checkpoint store: manifests, page maps, packs, device state, own bases and disk layers of agents.
+ *
+ * Durable on return means: the file's content and its name are on disk (fsync of file and folder).
+ * Invariant I2: nothing that a published checkpoint names is removed before a newer one is published
+ * and `collect` is told what to keep. Files that a VMM wrote are hostile input: sizes are checked
+ * before they are parsed, links are not followed.
+ */
+import type {
+  AgentId,
+  CheckpointId,
+  CheckpointKind,
+  Digest,
+  LayerId,
+  Manifest,
+  SubstrateFacts,
+} from "@perdure/protocol";
+import type { PageBatch } from "./page.ts";
+import type { MemoryBase } from "./substrate.ts";
+
+/** Where the cut comes from and what it is called; all that the manifest says beyond bytes. */
+export interface CheckpointDraft {
+  readonly checkpoint: CheckpointId;
+  readonly agent: AgentId;
+  readonly tenant: string;
+  readonly generation: number;
+  readonly kind: CheckpointKind;
+  readonly name?: string;
+  readonly parent: CheckpointId | null;
+  readonly createdAtMs: number;
+  readonly frozen: boolean;
+  readonly substrate: SubstrateFacts;
+  readonly disk: {
+    readonly image: { readonly digest: Digest; readonly bytes: number } | null;
+    readonly layers: readonly LayerId[];
+    readonly cleanliness: "clean" | "crash-consistent";
+  };
+}
+
+/** A machine's memory and devices at the cut. `pages` holds every page that may differ from `base`. */
+export interface CapturedState {
+  /** What the machine has mapped: pages are compared with it. */
+  readonly base: MemoryBase;
+  readonly pages: AsyncIterable<PageBatch>;
+  readonly devices: Uint8Array;
+  /**
+   * Write a base of the agent's own instead of packs (delta beyond the break-even). `memoryBytes` and
+   * the base come from the draft.
+   */
+  readonly ownBase: boolean;
+}
+
+/** What a checkpoint holds, verified, ready to be loaded. */
+export interface OpenedCheckpoint {
+  readonly manifest: Manifest;
+  /** Null where only the disk was kept. */
+  readonly state: {
+    readonly base: MemoryBase;
+    /** Pages over the base, zero ones included; each verified before it is handed out. May be consumed once. */
+    pages(): AsyncIterable<PageBatch>;
+    readonly devices: Uint8Array;
+  } | null;
+}
+
+/** A named step at which the store has just made something durable; tests kill there. */
+export type StoreStep = (step: string) => Promise<void> | void;
+
+export interface PublishedCheckpoint {
+  readonly manifest: Manifest;
+  /** SHA-256 of the manifest's canonical JSON: the checkpoint's address. */
+  readonly digest: Digest;
+  /** Bytes that this checkpoint added to the disk, layers not counted. */
+  readonly addedBytes: number;
+}
+
+export interface CheckpointStore {
+  /** Makes the agent's folder and its key. Durable. Idempotent. */
+  createAgent(agent: AgentId, tenant: string): Promise<void>;
+  /** Destroys the agent's key first, then removes all of its files. Idempotent. */
+  removeAgent(agent: AgentId): Promise<void>;
+  /** Agents that have files here; for finding leftovers after a crash. */
+  listAgents(): Promise<readonly AgentId[]>;
+
+  /**
+   * Fails with `disk_full`, naming the bytes needed and the bytes free, unless `bytes` are free beyond
+   * the store's own reserve. Otherwise holds them for this agent until `release`.
+   */
+  reserve(agent: AgentId, bytes: number): Promise<{ release(): void }>;
+
+  /**
+   * Writes a checkpoint: packs, page map, device state, then the manifest. Durable on return, in that
+   * order; it counts only once the state store names it. On error everything it wrote is removed.
+   * Pages equal to the base or unchanged since `parent` are not stored again. `state` null: disk only.
+   * @throws `disk_full`
+   */
+  write(
+    draft: CheckpointDraft,
+    state: CapturedState | null,
+    step: StoreStep,
+  ): Promise<PublishedCheckpoint>;
+
+  /**
+   * Verifies manifest, signature, page map and devices, and the identity of the base and the layers,
+   * before anything is handed out; packs are verified page by page as they are read.
+   * @throws `checkpoint_not_found`, `checkpoint_digest_mismatch` (details name the part),
+   *   `checkpoint_signature`, `checkpoint_key_missing`
+   */
+  open(agent: AgentId, checkpoint: CheckpointId): Promise<OpenedCheckpoint>;
+  /** The manifest alone, verified. */
+  manifest(agent: AgentId, checkpoint: CheckpointId): Promise<Manifest>;
+
+  /** Makes an empty layer of `diskBytes` for the agent. Durable. */
+  createLayer(agent: AgentId, layer: LayerId, diskBytes: number): Promise<void>;
+  /** Puts an immutable layer of a template into the agent's folder (hard link, or a copy). Durable. */
+  linkLayer(agent: AgentId, layer: LayerId, fromPath: string): Promise<void>;
+  layerPath(agent: AgentId, layer: LayerId): string;
+  removeLayer(agent: AgentId, layer: LayerId): Promise<void>;
+
+  /**
+   * Removes every checkpoint, pack, own base and layer of the agent that is reachable neither from
+   * the checkpoints in `keep` nor named in `keepLayers`; also left-overs of writes that died.
+   * Safe at any time between writes. Returns bytes freed.
+   */
+  collect(
+    agent: AgentId,
+    keep: readonly CheckpointId[],
+    keepLayers: readonly LayerId[],
+  ): Promise<number>;
+  /** Bytes on disk (allocated blocks) of the agent's folder. */
+  storedBytes(agent: AgentId): Promise<number>;
+
+  close(): Promise<void>;
+}

@@ -1,0 +1,45 @@
+/**
+ * State store: agents and their checkpoints as rows. SQLite by default; the contract suite in
+ * test/contract/state-store.ts holds for each implementation.
+ *
+ * `commit` is one transaction: all changes or none, durable on return (synchronous FULL). Every
+ * change to an agent is a compare-and-set on its revision: that is the fence between two commands.
+ */
+import type { AgentId, AgentState, CheckpointId } from "@perdure/protocol";
+import type { Agent } from "../agent.ts";
+import type { CheckpointRow } from "../checkpoint.ts";
+
+export type StateChange =
+  /** @throws `agent_exists` where a living agent of the tenant has the name */
+  | { readonly kind: "insert-agent"; readonly agent: Agent }
+  /** Stores `agent` (whose revision is `expectedRevision + 1`). @throws `store_failed` where the row's revision is another */
+  | { readonly kind: "update-agent"; readonly agent: Agent; readonly expectedRevision: number }
+  | { readonly kind: "insert-checkpoint"; readonly checkpoint: CheckpointRow }
+  | { readonly kind: "delete-checkpoint"; readonly id: CheckpointId }
+  /** Forgets a removed agent whose files are gone. */
+  | { readonly kind: "delete-agent"; readonly id: AgentId };
+
+export interface AgentQuery {
+  readonly tenant: string;
+  readonly prefix?: string;
+  readonly state?: AgentState;
+  /** Name after which the page begins. */
+  readonly after?: string;
+  readonly limit: number;
+}
+
+export interface StateStore {
+  commit(changes: readonly StateChange[]): Promise<void>;
+  /** By id. Removed agents are found until they are deleted. */
+  agent(id: AgentId): Promise<Agent | null>;
+  /** By name, living agents only. */
+  agentByName(tenant: string, name: string): Promise<Agent | null>;
+  /** Living agents by name, ascending. */
+  listAgents(query: AgentQuery): Promise<readonly Agent[]>;
+  /** Every agent, removed ones included: for recovery at start. */
+  allAgents(): Promise<readonly Agent[]>;
+  /** Oldest first. */
+  checkpoints(agent: AgentId): Promise<readonly CheckpointRow[]>;
+  checkpoint(id: CheckpointId): Promise<CheckpointRow | null>;
+  close(): Promise<void>;
+}

@@ -1,0 +1,101 @@
+/** What an agent is, as the API, SDK and CLI show it, and the bounds of what may be asked. */
+import { z } from "zod";
+import { agentIdSchema, checkpointIdSchema, digestSchema } from "./id.ts";
+
+export const MIB = 1024 * 1024;
+export const GIB = 1024 * MIB;
+
+/** Bounds of an agent's size. Memory and disk are in bytes. */
+export const agentLimits = {
+  nameLengthMax: 63,
+  memoryBytesMin: 128 * MIB,
+  memoryBytesMax: 8 * GIB,
+  memoryBytesStep: 2 * MIB,
+  memoryBytesDefault: 512 * MIB,
+  cpusMin: 1,
+  cpusMax: 4,
+  cpusDefault: 1,
+  diskBytesMin: 2 * GIB,
+  diskBytesMax: 1024 * GIB,
+  diskBytesStep: MIB,
+  diskBytesDefault: 8 * GIB,
+} as const;
+
+/** A name: lower-case letters, digits and hyphens, as a DNS label (RFC 1123), never an id's form. */
+export const agentNameSchema = z
+  .string()
+  .regex(
+    /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/,
+    "1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end",
+  );
+
+export const machineShapeSchema = z.object({
+  memoryBytes: z
+    .number()
+    .int()
+    .min(agentLimits.memoryBytesMin)
+    .max(agentLimits.memoryBytesMax)
+    .multipleOf(agentLimits.memoryBytesStep),
+  cpus: z.number().int().min(agentLimits.cpusMin).max(agentLimits.cpusMax),
+  diskBytes: z
+    .number()
+    .int()
+    .min(agentLimits.diskBytesMin)
+    .max(agentLimits.diskBytesMax)
+    .multipleOf(agentLimits.diskBytesStep),
+});
+
+/** The size of a VM. Part of the key of spares and templates. */
+export type MachineShape = z.infer<typeof machineShapeSchema>;
+
+/**
+ * Which cut a crashed agent is recovered from: `checkpoint` the last one (memory and disk, older),
+ * `disk` the newest disk (no memory), `ask` neither before the owner chooses.
+ */
+export const onCrashSchema = z.enum(["checkpoint", "disk", "ask"]);
+export type OnCrash = z.infer<typeof onCrashSchema>;
+
+export const agentStateSchema = z.enum([
+  "creating",
+  "awake",
+  "falling-asleep",
+  "asleep",
+  "waking",
+  "stopping",
+  "stopped",
+  "quarantined",
+  "failed",
+  "removed",
+]);
+export type AgentState = z.infer<typeof agentStateSchema>;
+
+export const failureSchema = z.object({
+  /** Why: `crashed`, `panic`, `wake_failed`, `create_failed`, `start_failed`, `reset_loop`. */
+  reason: z.string(),
+  message: z.string(),
+  /** Which verb leads out. */
+  wayBack: z.string(),
+  atMs: z.number().int(),
+});
+export type Failure = z.infer<typeof failureSchema>;
+
+/** An agent as shown to its owner. Times are milliseconds since the epoch. */
+export const agentViewSchema = z.object({
+  id: agentIdSchema,
+  name: agentNameSchema,
+  tenant: z.string(),
+  state: agentStateSchema,
+  /** Set while awake but not running: `disk full` and the like. */
+  paused: z.string().nullable(),
+  generation: z.number().int().nonnegative(),
+  image: z.object({ id: digestSchema, name: z.string() }),
+  shape: machineShapeSchema,
+  onCrash: onCrashSchema,
+  head: checkpointIdSchema.nullable(),
+  /** Bytes on disk that exist for this agent alone. */
+  storedBytes: z.number().int().nonnegative(),
+  failure: failureSchema.nullable(),
+  createdAtMs: z.number().int(),
+  changedAtMs: z.number().int(),
+});
+export type AgentView = z.infer<typeof agentViewSchema>;

@@ -1,0 +1,8 @@
+/** The vocabulary that every other package speaks: schemas, ids, canonical JSON, errors. */
+export * from "./agent.ts";
+export * from "./api.ts";
+export * from "./canonical-json.ts";
+export * from "./error.ts";
+export * from "./id.ts";
+export * from "./manifest.ts";
+export * from "./wake-report.ts";
