@@ -1,0 +1,188 @@
+/**
+ * Everything that can be asked of Perdure. Front doors (HTTP, timers, recovery) only parse into these
+ * shapes; the engine behind `Commands` is the one place that executes them, one queue per agent.
+ *
+ * `Command` changes something and answers once. The other methods of `Commands` read, or stream bytes.
+ * `agent` is always a name or an id, and always looked up within `tenant`.
+ */
+import type {
+  AgentState,
+  AgentView,
+  CheckpointView,
+  DoctorReport,
+  Exit,
+  ListResponse,
+  MachineShape,
+  OnCrash,
+  ProcessView,
+  WakeReport,
+} from "@perdure/protocol";
+import type { FileFacts, GuestExec } from "./ports/guest-link.ts";
+
+/** One agent of one tenant. */
+export interface Target {
+  readonly tenant: string;
+  /** Name or id. */
+  readonly agent: string;
+}
+
+export interface ProcessTarget extends Target {
+  readonly process: number;
+}
+
+export interface Create {
+  readonly kind: "create";
+  readonly tenant: string;
+  readonly name: string;
+  /** Name or id. */
+  readonly image: string;
+  readonly shape: MachineShape;
+  readonly onCrash: OnCrash;
+}
+
+/** Starts a program and answers as soon as it runs. Wakes the agent first where it is asleep. */
+export interface Exec extends Target, GuestExec {
+  readonly kind: "exec";
+}
+
+/** Ends nothing inside: memory is kept. Does nothing where the agent is asleep. */
+export interface Sleep extends Target {
+  readonly kind: "sleep";
+}
+
+/** Does nothing where the agent is awake. A crashed agent is recovered as its `onCrash` says. */
+export interface Wake extends Target {
+  readonly kind: "wake";
+}
+
+/** A cut of the awake agent, which goes on. `name` makes it kept until dropped. */
+export interface Checkpoint extends Target {
+  readonly kind: "checkpoint";
+  readonly name?: string;
+}
+
+/** Powers off, keeps the disk. */
+export interface Stop extends Target {
+  readonly kind: "stop";
+}
+
+/** Boots from the disk, without memory. */
+export interface Start extends Target {
+  readonly kind: "start";
+}
+
+/** `from` absent: as the agent's `onCrash` says. */
+export interface Recover extends Target {
+  readonly kind: "recover";
+  readonly from?: "checkpoint" | "disk";
+}
+
+/** Destroys the agent's key, then its files. */
+export interface Remove extends Target {
+  readonly kind: "remove";
+}
+
+export interface Signal extends ProcessTarget {
+  readonly kind: "signal";
+  readonly signal: number;
+  /** The whole process tree. SIGKILL with `tree` answers when all are gone. */
+  readonly tree: boolean;
+}
+
+export type Command =
+  Create | Exec | Sleep | Wake | Checkpoint | Stop | Start | Recover | Remove | Signal;
+
+/** An agent that was let out, and what the wake gate found. */
+export interface LetOut {
+  readonly agent: AgentView;
+  readonly report: WakeReport | null;
+}
+
+/** What each kind of command answers when it is done and verified. */
+export interface Results {
+  create: AgentView;
+  exec: { readonly process: number; readonly pid: number; readonly generation: number };
+  sleep: AgentView;
+  wake: LetOut;
+  checkpoint: CheckpointView;
+  stop: AgentView;
+  start: LetOut;
+  recover: LetOut;
+  remove: AgentView;
+  signal: undefined;
+}
+
+export type ResultOf<C extends Command> = Results[C["kind"]];
+
+export interface ListQuery {
+  readonly tenant: string;
+  /** Names that begin so. */
+  readonly prefix?: string;
+  readonly state?: AgentState;
+  /** Name after which the page begins. */
+  readonly after?: string;
+  readonly limit: number;
+}
+
+/** `OutputEvent` of the protocol, with bytes in place of base64. Nothing follows `exit` or `interrupted`. */
+export type ProcessOutput =
+  | {
+      readonly type: "output";
+      readonly stream: "stdout" | "stderr";
+      readonly offset: number;
+      readonly bytes: Uint8Array;
+    }
+  | { readonly type: "cut"; readonly from: number; readonly to: number }
+  | ({ readonly type: "exit" } & Exit)
+  /** The agent slept, stopped or moved on; the process may go on later. `offset`: where to read on. */
+  | { readonly type: "interrupted"; readonly reason: string; readonly offset: number };
+
+export interface FileWrite extends Target {
+  readonly path: string;
+  readonly user: string;
+  /** Permission bits. */
+  readonly mode: number;
+  readonly size: number;
+}
+
+/** Every method rejects with a `PerdureError`. */
+export interface Commands {
+  /**
+   * Does what `command` says and resolves when it is done. A caller that goes away does not undo it.
+   */
+  execute<C extends Command>(command: C): Promise<ResultOf<C>>;
+
+  /** A page of living agents, by name. Never waits for an agent's queue. */
+  list(query: ListQuery): Promise<ListResponse>;
+  /** @throws `agent_not_found` */
+  show(target: Target): Promise<AgentView>;
+  /** What the gate found at the newest wake; null where the agent was never let out. */
+  report(target: Target): Promise<WakeReport | null>;
+  /** Oldest first. */
+  checkpoints(target: Target): Promise<readonly CheckpointView[]>;
+  /** Processes that exec started, in order of start. Empty where no memory is kept. */
+  processes(target: Target): Promise<readonly ProcessView[]>;
+  doctor(): Promise<DoctorReport>;
+
+  /**
+   * A process's output from byte `offset` on, then its `exit`, or `interrupted`. What the caller does
+   * not consume is not asked of the guest. Ends soon after `signal` aborts, also while the process is
+   * silent; the process never notices.
+   */
+  output(
+    target: ProcessTarget,
+    offset: number,
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<ProcessOutput>>;
+  /** Resolves when the guest has taken all of it. `end` closes the process's stdin. @throws `stdin_closed` */
+  writeStdin(target: ProcessTarget, bytes: Uint8Array, end: boolean): Promise<void>;
+  /** `bytes` is consumed once; leaving the loop ends the transfer. @throws `path_not_found` and its like */
+  readFile(
+    target: Target & { readonly path: string; readonly user: string },
+  ): Promise<{ readonly facts: FileFacts; readonly bytes: AsyncIterable<Uint8Array> }>;
+  /**
+   * Whole or not at all. An error thrown by `bytes` (the uploader went away) leaves the target as it
+   * was. @throws `size_mismatch` where `bytes` is not `size` long
+   */
+  writeFile(target: FileWrite, bytes: AsyncIterable<Uint8Array>): Promise<void>;
+}
