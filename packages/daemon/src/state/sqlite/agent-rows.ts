@@ -1,0 +1,99 @@
+/** Statements on table `agent`. */
+import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
+import { PerdureError } from "@perdure/protocol";
+import type { Agent } from "../../core/agent.ts";
+import type { AgentQuery } from "../../core/ports/state-store.ts";
+
+export const agentSql = {
+  insert: `
+    INSERT INTO agent (id, tenant, name, state, revision, document)
+    VALUES (:id, :tenant, :name, :state, :revision, :document)`,
+  update: `
+    UPDATE agent
+       SET tenant = :tenant, name = :name, state = :state, revision = :revision, document = :document
+     WHERE id = :id AND revision = :expectedRevision`,
+  delete: `DELETE FROM agent WHERE id = :id`,
+  byId: `SELECT document FROM agent WHERE id = :id`,
+  byName: `
+    SELECT document FROM agent
+     WHERE tenant = :tenant AND name = :name AND state <> 'removed'`,
+  list: `
+    SELECT document FROM agent
+     WHERE tenant = :tenant AND state <> 'removed'
+       AND name >= :from AND name < :end AND name <> :after
+     ORDER BY name LIMIT :limit`,
+  listInState: `
+    SELECT document FROM agent
+     WHERE tenant = :tenant AND state = :state AND state <> 'removed'
+       AND name >= :from AND name < :end AND name <> :after
+     ORDER BY name LIMIT :limit`,
+  all: `SELECT document FROM agent ORDER BY id`,
+} as const;
+
+export type AgentRows = ReturnType<typeof prepareAgentRows>;
+
+export function prepareAgentRows(database: DatabaseSync) {
+  const insert = database.prepare(agentSql.insert);
+  const update = database.prepare(agentSql.update);
+  const remove = database.prepare(agentSql.delete);
+  const byId = database.prepare(agentSql.byId);
+  const byName = database.prepare(agentSql.byName);
+  const list = database.prepare(agentSql.list);
+  const listInState = database.prepare(agentSql.listInState);
+  const all = database.prepare(agentSql.all);
+  return {
+    insert: (agent: Agent): void => {
+      refuseTakenName(agent, () => insert.run(columns(agent)));
+    },
+    update: (agent: Agent, expectedRevision: number): void => {
+      const parameters = { ...columns(agent), expectedRevision };
+      const { changes } = refuseTakenName(agent, () => update.run(parameters));
+      if (changes !== 1 || agent.revision !== expectedRevision + 1) {
+        throw new PerdureError(
+          "store_failed",
+          `Cannot store agent "${agent.name}": its revision is not ${expectedRevision} any more`,
+        );
+      }
+    },
+    delete: (id: string): void => void remove.run({ id }),
+    byId: (id: string): Agent | null => parse(byId.get({ id })),
+    byName: (tenant: string, name: string): Agent | null => parse(byName.get({ tenant, name })),
+    list: (query: AgentQuery): Agent[] => {
+      const parameters = { tenant: query.tenant, limit: query.limit, ...nameRange(query) };
+      const rows =
+        query.state === undefined
+          ? list.all(parameters)
+          : listInState.all({ ...parameters, state: query.state });
+      return rows.flatMap((row) => parse(row) ?? []);
+    },
+    all: (): Agent[] => all.all().flatMap((row) => parse(row) ?? []),
+  };
+}
+
+/** One range on the index: names that begin with the prefix, from `after` on. */
+function nameRange({ prefix = "", after = "" }: AgentQuery) {
+  return { from: after > prefix ? after : prefix, end: `${prefix}\u{10ffff}`, after };
+}
+
+function columns({ id, tenant, name, state, revision, ...rest }: Agent) {
+  const document = JSON.stringify({ id, tenant, name, state, revision, ...rest });
+  return { id, tenant, name, state, revision, document };
+}
+
+function refuseTakenName<T>(agent: Agent, write: () => T): T {
+  try {
+    return write();
+  } catch (error) {
+    if (!(error instanceof Error) || !error.message.includes("agent.tenant, agent.name"))
+      throw error;
+    throw new PerdureError(
+      "agent_exists",
+      `Cannot create agent "${agent.name}": another agent already has this name`,
+      { hint: "Choose another name, or remove that agent first.", cause: error },
+    );
+  }
+}
+
+function parse(row: Record<string, SQLOutputValue> | undefined): Agent | null {
+  return row === undefined ? null : (JSON.parse(String(row["document"])) as Agent);
+}

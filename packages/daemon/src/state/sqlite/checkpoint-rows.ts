@@ -1,0 +1,32 @@
+/** Statements on table `checkpoint`. Rows go with their agent. */
+import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
+import type { CheckpointRow } from "../../core/checkpoint.ts";
+
+export const checkpointSql = {
+  insert: `INSERT INTO checkpoint (id, agent, document) VALUES (:id, :agent, :document)`,
+  delete: `DELETE FROM checkpoint WHERE id = :id`,
+  byId: `SELECT document FROM checkpoint WHERE id = :id`,
+  ofAgent: `SELECT document FROM checkpoint WHERE agent = :agent ORDER BY position`,
+} as const;
+
+export type CheckpointRows = ReturnType<typeof prepareCheckpointRows>;
+
+export function prepareCheckpointRows(database: DatabaseSync) {
+  const insert = database.prepare(checkpointSql.insert);
+  const remove = database.prepare(checkpointSql.delete);
+  const byId = database.prepare(checkpointSql.byId);
+  const ofAgent = database.prepare(checkpointSql.ofAgent);
+  return {
+    insert: (row: CheckpointRow): void => {
+      insert.run({ id: row.id, agent: row.agent, document: JSON.stringify(row) });
+    },
+    delete: (id: string): void => void remove.run({ id }),
+    byId: (id: string): CheckpointRow | null => parse(byId.get({ id })),
+    ofAgent: (agent: string): CheckpointRow[] =>
+      ofAgent.all({ agent }).flatMap((row) => parse(row) ?? []),
+  };
+}
+
+function parse(row: Record<string, SQLOutputValue> | undefined): CheckpointRow | null {
+  return row === undefined ? null : (JSON.parse(String(row["document"])) as CheckpointRow);
+}

@@ -1,0 +1,86 @@
+/**
+ * Group commit: transactions that arrived together share one BEGIN…COMMIT, and so one fsync. Each
+ * stands in a savepoint of its own: one that fails takes back its own changes only.
+ *
+ * No outcome is known before the COMMIT returned. If the COMMIT fails, or SQLite gave the whole
+ * transaction up (disk full, I/O error), every member fails.
+ */
+import type { DatabaseSync } from "node:sqlite";
+import { PerdureError } from "@perdure/protocol";
+import type { StateChange } from "../../core/ports/state-store.ts";
+import type { AgentRows } from "./agent-rows.ts";
+import type { CheckpointRows } from "./checkpoint-rows.ts";
+import { transactionError } from "./database.ts";
+
+/** At most this many transactions share one fsync. */
+export const GROUP_COMMITS_MAX = 256;
+
+export interface Rows {
+  readonly agents: AgentRows;
+  readonly checkpoints: CheckpointRows;
+}
+
+/** Undefined where the transaction is durable, else why it is not. In the order of `transactions`. */
+export function commitGroup(
+  database: DatabaseSync,
+  rows: Rows,
+  transactions: readonly (readonly StateChange[])[],
+): (PerdureError | undefined)[] {
+  const outcomes: (PerdureError | undefined)[] = [];
+  try {
+    database.exec("BEGIN IMMEDIATE");
+    for (const changes of transactions) {
+      outcomes.push(commitOne(database, rows, changes));
+    }
+    database.exec("COMMIT");
+    return outcomes;
+  } catch (error) {
+    if (database.isTransaction) database.exec("ROLLBACK");
+    const failure = transactionError(error);
+    return transactions.map((_, index) => outcomes[index] ?? failure);
+  }
+}
+
+/** Throws only where the whole group is lost. */
+function commitOne(
+  database: DatabaseSync,
+  rows: Rows,
+  changes: readonly StateChange[],
+): PerdureError | undefined {
+  database.exec("SAVEPOINT one");
+  try {
+    for (const change of changes) apply(rows, change);
+    database.exec("RELEASE one");
+    return undefined;
+  } catch (error) {
+    if (!database.isTransaction) throw error;
+    database.exec("ROLLBACK TO one");
+    database.exec("RELEASE one");
+    return transactionError(error);
+  }
+}
+
+function apply({ agents, checkpoints }: Rows, change: StateChange): void {
+  switch (change.kind) {
+    case "insert-agent":
+      agents.insert(change.agent);
+      return;
+    case "update-agent":
+      agents.update(change.agent, change.expectedRevision);
+      return;
+    case "insert-checkpoint":
+      checkpoints.insert(change.checkpoint);
+      return;
+    case "delete-checkpoint":
+      checkpoints.delete(change.id);
+      return;
+    case "delete-agent":
+      agents.delete(change.id);
+      return;
+    default:
+      throw new PerdureError(
+        "internal",
+        `Unknown change ${JSON.stringify(change satisfies never)}`,
+      );
+  }
+}

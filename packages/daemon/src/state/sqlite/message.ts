@@ -1,0 +1,25 @@
+/** What the daemon's main thread and the store's worker say to each other. */
+import type { ErrorBody } from "@perdure/protocol";
+import type { AgentQuery, StateChange } from "../../core/ports/state-store.ts";
+
+export type StoreRequest =
+  | { readonly kind: "commit"; readonly changes: readonly StateChange[] }
+  | { readonly kind: "agent"; readonly id: string }
+  | { readonly kind: "agentByName"; readonly tenant: string; readonly name: string }
+  | { readonly kind: "listAgents"; readonly query: AgentQuery }
+  | { readonly kind: "allAgents" }
+  | { readonly kind: "checkpoints"; readonly agent: string }
+  | { readonly kind: "checkpoint"; readonly id: string }
+  | { readonly kind: "close" };
+
+export interface NumberedRequest {
+  readonly number: number;
+  readonly request: StoreRequest;
+}
+
+export type NumberedAnswer =
+  | { readonly number: number; readonly value: unknown }
+  | { readonly number: number; readonly error: ErrorBody };
+
+/** The first message of the worker: number 0, without a value where the database is open. */
+export const OPENED = 0;

@@ -1,0 +1,29 @@
+-- Agents and the checkpoints that count.
+--
+-- `document` is the whole row as JSON; the columns beside it are those that are searched or compared.
+-- A column never disagrees with the document: both are written by the same statement.
+
+CREATE TABLE agent (
+  id       TEXT    NOT NULL PRIMARY KEY,
+  tenant   TEXT    NOT NULL,
+  name     TEXT    NOT NULL,
+  state    TEXT    NOT NULL,
+  -- +1 with every change: the fence between two commands.
+  revision INTEGER NOT NULL CHECK (revision >= 0),
+  document TEXT    NOT NULL CHECK (json_valid(document))
+) STRICT;
+
+-- A name is free again once its agent is removed. Also what a listing walks.
+CREATE UNIQUE INDEX agent_living_name ON agent (tenant, name) WHERE state <> 'removed';
+
+CREATE INDEX agent_state_name ON agent (tenant, state, name);
+
+CREATE TABLE checkpoint (
+  -- Order of insertion; the clock of a host may step back.
+  position INTEGER NOT NULL PRIMARY KEY,
+  id       TEXT    NOT NULL UNIQUE,
+  agent    TEXT    NOT NULL REFERENCES agent (id) ON DELETE CASCADE,
+  document TEXT    NOT NULL CHECK (json_valid(document))
+) STRICT;
+
+CREATE INDEX checkpoint_agent ON checkpoint (agent, position);

@@ -1,0 +1,23 @@
+CREATE TABLE agent (
+  id       TEXT    NOT NULL PRIMARY KEY,
+  tenant   TEXT    NOT NULL,
+  name     TEXT    NOT NULL,
+  state    TEXT    NOT NULL,
+  -- +1 with every change: the fence between two commands.
+  revision INTEGER NOT NULL CHECK (revision >= 0),
+  document TEXT    NOT NULL CHECK (json_valid(document))
+) STRICT;
+
+CREATE UNIQUE INDEX agent_living_name ON agent (tenant, name) WHERE state <> 'removed';
+
+CREATE INDEX agent_state_name ON agent (tenant, state, name);
+
+CREATE TABLE checkpoint (
+  -- Order of insertion; the clock of a host may step back.
+  position INTEGER NOT NULL PRIMARY KEY,
+  id       TEXT    NOT NULL UNIQUE,
+  agent    TEXT    NOT NULL REFERENCES agent (id) ON DELETE CASCADE,
+  document TEXT    NOT NULL CHECK (json_valid(document))
+) STRICT;
+
+CREATE INDEX checkpoint_agent ON checkpoint (agent, position);

@@ -1,0 +1,101 @@
+/**
+ * StateStore on SQLite: WAL, synchronous FULL, in a worker thread with group commit. The file is held
+ * exclusively; see `database.ts` for the lock and `group-commit.ts` for what one fsync carries.
+ */
+import { Worker } from "node:worker_threads";
+import { PerdureError } from "@perdure/protocol";
+import type { Agent } from "../../core/agent.ts";
+import type { CheckpointRow } from "../../core/checkpoint.ts";
+import type { StateStore } from "../../core/ports/state-store.ts";
+import { OPENED } from "./message.ts";
+import type { NumberedAnswer, StoreRequest } from "./message.ts";
+
+export interface SqliteStateStoreOptions {
+  /** The database file; made with its folder where it is not there. */
+  readonly path: string;
+}
+
+/**
+ * Opens the store and brings its schema up to date.
+ *
+ * @throws `daemon_running` where another process holds the file, `data_too_new`, `store_failed`
+ */
+export async function openSqliteStateStore(options: SqliteStateStoreOptions): Promise<StateStore> {
+  const worker = new Worker(new URL("./worker.ts", import.meta.url), {
+    name: "state-store",
+    workerData: { path: options.path },
+    execArgv: ["--disable-warning=ExperimentalWarning"],
+  });
+  const thread = createStoreThread(worker);
+  await thread.opened;
+  const call = thread.call;
+  return {
+    commit: async (changes) => {
+      await call({ kind: "commit", changes });
+    },
+    agent: async (id) => (await call({ kind: "agent", id })) as Agent | null,
+    agentByName: async (tenant, name) =>
+      (await call({ kind: "agentByName", tenant, name })) as Agent | null,
+    listAgents: async (query) => (await call({ kind: "listAgents", query })) as Agent[],
+    allAgents: async () => (await call({ kind: "allAgents" })) as Agent[],
+    checkpoints: async (agent) => (await call({ kind: "checkpoints", agent })) as CheckpointRow[],
+    checkpoint: async (id) => (await call({ kind: "checkpoint", id })) as CheckpointRow | null,
+    close: () => thread.close(),
+  };
+}
+
+interface Waiter {
+  resolve(value: unknown): void;
+  reject(error: PerdureError): void;
+}
+
+function createStoreThread(worker: Worker) {
+  const waiters = new Map<number, Waiter>();
+  let ended: PerdureError | undefined;
+  let closing: Promise<void> | undefined;
+  let number = OPENED;
+
+  const wait = (key: number): Promise<unknown> =>
+    new Promise((resolve, reject) => waiters.set(key, { resolve, reject }));
+  const opened = wait(OPENED);
+  const exited = new Promise<void>((resolve) => {
+    worker.once("exit", () => {
+      ended ??= new PerdureError("store_failed", "The state store is closed");
+      for (const waiter of waiters.values()) waiter.reject(ended);
+      waiters.clear();
+      resolve();
+    });
+  });
+  worker.on("error", (error) => {
+    const reason = error instanceof Error ? error.message : String(error);
+    ended = new PerdureError("store_failed", `The state store's thread ended: ${reason}`, {
+      cause: error,
+    });
+  });
+  worker.on("message", (answer: NumberedAnswer) => {
+    const waiter = waiters.get(answer.number);
+    waiters.delete(answer.number);
+    if ("error" in answer) waiter?.reject(PerdureError.fromBody(answer.error));
+    else waiter?.resolve(answer.value);
+  });
+
+  const send = (request: StoreRequest): Promise<unknown> => {
+    if (ended !== undefined) return Promise.reject(ended);
+    number += 1;
+    worker.postMessage({ number, request });
+    return wait(number);
+  };
+  return {
+    opened,
+    call: (request: StoreRequest): Promise<unknown> =>
+      closing === undefined
+        ? send(request)
+        : Promise.reject(new PerdureError("store_failed", "The state store is closed")),
+    /** Idempotent: what was sent before is done first. */
+    close: (): Promise<void> =>
+      (closing ??= send({ kind: "close" }).then(
+        () => exited,
+        () => exited,
+      )),
+  };
+}

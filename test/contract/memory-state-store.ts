@@ -1,0 +1,117 @@
+/** StateStore in memory, for tests. Plain data in, copies out; nothing is durable. */
+import { PerdureError } from "@perdure/protocol";
+import type { AgentId, CheckpointId } from "@perdure/protocol";
+import type { Agent } from "../../packages/daemon/src/core/agent.ts";
+import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
+import type { StateChange, StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
+
+interface Tables {
+  readonly agents: Map<AgentId, Agent>;
+  readonly checkpoints: Map<CheckpointId, CheckpointRow>;
+}
+
+export function createMemoryStateStore(): StateStore {
+  let tables: Tables = { agents: new Map(), checkpoints: new Map() };
+  let closed = false;
+
+  const answer = async <T>(work: (tables: Tables) => T): Promise<T> => {
+    await Promise.resolve();
+    if (closed) throw new PerdureError("store_failed", "The state store is closed");
+    return structuredClone(work(tables));
+  };
+  const living = (tenant: string): Agent[] =>
+    [...tables.agents.values()]
+      .filter((agent) => agent.tenant === tenant && agent.state !== "removed")
+      .sort((one, two) => (one.name < two.name ? -1 : 1));
+
+  return {
+    commit: (changes) => {
+      const copied = structuredClone(changes);
+      if (closed)
+        return Promise.reject(new PerdureError("store_failed", "The state store is closed"));
+      const draft = { agents: new Map(tables.agents), checkpoints: new Map(tables.checkpoints) };
+      try {
+        for (const change of copied) apply(draft, change);
+      } catch (error) {
+        return Promise.reject(PerdureError.from(error));
+      }
+      tables = draft;
+      return Promise.resolve();
+    },
+    agent: (id) => answer(({ agents }) => agents.get(id) ?? null),
+    agentByName: (tenant, name) =>
+      answer(() => living(tenant).find((agent) => agent.name === name) ?? null),
+    listAgents: ({ tenant, prefix = "", after = "", state, limit }) =>
+      answer(() =>
+        living(tenant)
+          .filter((agent) => agent.name.startsWith(prefix) && agent.name > after)
+          .filter((agent) => state === undefined || agent.state === state)
+          .slice(0, limit),
+      ),
+    allAgents: () => answer(({ agents }) => [...agents.values()]),
+    checkpoints: (agent) =>
+      answer(({ checkpoints }) => [...checkpoints.values()].filter((row) => row.agent === agent)),
+    checkpoint: (id) => answer(({ checkpoints }) => checkpoints.get(id) ?? null),
+    close: () => {
+      closed = true;
+      return Promise.resolve();
+    },
+  };
+}
+
+function apply({ agents, checkpoints }: Tables, change: StateChange): void {
+  const refuse = (message: string): never => {
+    throw new PerdureError("store_failed", message);
+  };
+  switch (change.kind) {
+    case "insert-agent":
+      if (agents.has(change.agent.id)) refuse(`Agent "${change.agent.id}" is already stored`);
+      refuseTakenName(agents, change.agent);
+      agents.set(change.agent.id, change.agent);
+      return;
+    case "update-agent": {
+      const { agent, expectedRevision } = change;
+      const stored = agents.get(agent.id)?.revision;
+      if (stored !== expectedRevision || agent.revision !== expectedRevision + 1) {
+        refuse(
+          `Cannot store agent "${agent.name}": its revision is not ${expectedRevision} any more`,
+        );
+      }
+      refuseTakenName(agents, agent);
+      agents.set(agent.id, agent);
+      return;
+    }
+    case "insert-checkpoint": {
+      const { checkpoint } = change;
+      if (checkpoints.has(checkpoint.id)) refuse(`Checkpoint "${checkpoint.id}" is already stored`);
+      if (!agents.has(checkpoint.agent)) refuse(`Agent "${checkpoint.agent}" is not stored`);
+      checkpoints.set(checkpoint.id, checkpoint);
+      return;
+    }
+    case "delete-checkpoint":
+      checkpoints.delete(change.id);
+      return;
+    case "delete-agent":
+      agents.delete(change.id);
+      for (const { id, agent } of checkpoints.values()) {
+        if (agent === change.id) checkpoints.delete(id);
+      }
+      return;
+  }
+}
+
+function refuseTakenName(agents: Tables["agents"], agent: Agent): void {
+  const taken = [...agents.values()].some(
+    (other) =>
+      other.id !== agent.id &&
+      other.tenant === agent.tenant &&
+      other.name === agent.name &&
+      other.state !== "removed" &&
+      agent.state !== "removed",
+  );
+  if (!taken) return;
+  throw new PerdureError(
+    "agent_exists",
+    `Cannot create agent "${agent.name}": another agent already has this name`,
+  );
+}
