@@ -1,0 +1,82 @@
+/**
+ * Port: where images come from.
+ *
+ * An image is what a template is booted from: a kernel, an initramfs that holds the guest agent, and
+ * a root file system. All three are immutable files, named by what they contain.
+ */
+import type { Digest } from "@perdure/protocol";
+
+/** One immutable file of an image. */
+export interface ImageFile {
+  /** Absolute path on this host. The file has mode 0444 and never changes. */
+  readonly path: string;
+  readonly sha256: Digest;
+  /** Length of the file; a root file system is sparse and takes less room than this. */
+  readonly bytes: number;
+}
+
+/** A package that the root file system holds, as its package manager calls it. */
+export interface ImagePackage {
+  readonly name: string;
+  readonly version: string;
+}
+
+/** The guest agent in the initramfs. */
+export interface ImageGuestAgent {
+  readonly sha256: Digest;
+  /** As the agent prints it, such as `0.1.0`. */
+  readonly version: string;
+  /** Highest version of the guest link protocol that the agent speaks. */
+  readonly protocol: number;
+}
+
+/** An image on this host: plain data, safe to keep and to send to a worker. */
+export interface Image {
+  /** SHA-256 of the canonical JSON of the file digests and the kernel command line. */
+  readonly id: Digest;
+  /** The name it was built under; several images may share it, the newest one is what it resolves to. */
+  readonly name: string;
+  readonly kernel: ImageFile;
+  readonly initramfs: ImageFile;
+  /** ext4, raw. `null` where the initramfs is the whole system (`perdure.root=none`). */
+  readonly rootfs: ImageFile | null;
+  /** Release of the kernel, such as `6.1.0-57-cloud-amd64`. */
+  readonly kernelVersion: string;
+  /** Complete kernel command line; a VMM passes it as it is. */
+  readonly commandLine: string;
+  readonly guestAgent: ImageGuestAgent;
+  /** Sorted by name; empty where there is no root file system. */
+  readonly packages: readonly ImagePackage[];
+  /** Digest of the recipe that it was built from. */
+  readonly recipe: Digest;
+}
+
+/** A disk of a given size made from an image's root file system. */
+export interface ImageDisk {
+  /** Absolute path of a raw, sparse file with mode 0444: the lowest layer of every disk made from it. */
+  readonly path: string;
+  readonly bytes: number;
+}
+
+export interface ImageSource {
+  /**
+   * The image with this name or id.
+   *
+   * @throws PerdureError `image_not_found` where there is none, or where one of its files is missing
+   * or does not have the recorded length.
+   */
+  resolve(nameOrId: string): Promise<Image>;
+
+  /** Every whole image on this host, by name, then id. Damaged ones are left out. */
+  list(): Promise<Image[]>;
+
+  /**
+   * A disk of exactly `diskBytes`, its file system grown to fill it; made once per root file system
+   * and size, then kept. Safe to call at the same time from several processes.
+   *
+   * @param diskBytes a multiple of 4,096, not below `image.rootfs.bytes`
+   * @throws PerdureError `bad_request` for another size or an image without a root file system,
+   * `disk_full`, `image_build_failed` where the file system cannot be grown.
+   */
+  materialiseDisk(image: Image, diskBytes: number): Promise<ImageDisk>;
+}

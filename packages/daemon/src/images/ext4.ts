@@ -1,0 +1,78 @@
+/** Makes and grows ext4 file systems in sparse files, without mounting anything. */
+import { truncate, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { runTool } from "./tool-process.ts";
+
+/** The same in every image: it names the layout, not a disk, and makes builds alike. */
+const fileSystemUuid = "7065726e-6475-7265-8000-000000000001";
+
+/** The host's mke2fs.conf is not used: what a file system is made of must not depend on the host. */
+const mke2fsConf = `[defaults]
+base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
+blocksize = 4096
+inode_size = 256
+inode_ratio = 16384
+reserved_ratio = 0
+[fs_types]
+ext4 = {
+  features = has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_nlink,extra_isize
+}
+`;
+
+export interface Ext4Options {
+  /** Length of the file. */
+  readonly bytes: number;
+  /** Time of everything the tool makes itself, seconds since 1970. */
+  readonly epochSeconds: number;
+  /** Runs mke2fs; the builder wraps it where file owners are not the real ones. */
+  readonly run: typeof runTool;
+}
+
+/** Writes the tree `root` as a file system to `file`; temporary settings go to `workspace`. */
+export async function makeExt4(
+  root: string,
+  file: string,
+  workspace: string,
+  options: Ext4Options,
+): Promise<void> {
+  const config = path.join(workspace, "mke2fs.conf");
+  await writeFile(config, mke2fsConf);
+  await writeFile(file, "", { flag: "wx" });
+  await truncate(file, options.bytes);
+  // Nothing lazy: the kernel would otherwise finish the work in every agent, dirtying its disk.
+  const extended = [
+    "lazy_itable_init=0",
+    "lazy_journal_init=0",
+    "nodiscard",
+    `hash_seed=${fileSystemUuid}`,
+    "root_owner=0:0",
+  ];
+  await options.run(
+    "mke2fs",
+    [
+      ...["-q", "-F", "-t", "ext4", "-m", "0", "-J", "size=32", "-U", fileSystemUuid],
+      ...["-E", extended.join(","), "-d", root, file],
+    ],
+    {
+      env: {
+        MKE2FS_CONFIG: config,
+        SOURCE_DATE_EPOCH: String(options.epochSeconds),
+        E2FSPROGS_FAKE_TIME: String(options.epochSeconds),
+      },
+    },
+  );
+  await digHoles(file);
+}
+
+/** Lengthens `file` to `bytes` and grows the file system in it to fill it. */
+export async function growExt4(file: string, bytes: number): Promise<void> {
+  await truncate(file, bytes);
+  await runTool("resize2fs", ["-f", file], { env: { RESIZE2FS_FORCE_ITABLE_INIT: "1" } });
+  await runTool("e2fsck", ["-f", "-n", file]);
+  await digHoles(file);
+}
+
+/** Inode tables and the journal are zeros that need no room. */
+async function digHoles(file: string): Promise<void> {
+  await runTool("fallocate", ["--dig-holes", file]);
+}

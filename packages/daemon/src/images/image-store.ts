@@ -1,0 +1,133 @@
+/**
+ * The images on this host, in one directory:
+ *
+ *     <id>/            vmlinuz, initramfs.gz, rootfs.ext4, image.json: immutable
+ *     names/<name>     the id that a name stands for now
+ *     disks/           root file systems grown to a disk size, made when first asked for
+ *     parts/           kernels and root file systems by the digest of their recipe, for later builds
+ *     .lock            held by a builder
+ *
+ * Files appear by rename when they are whole. Readers need no lock.
+ */
+import { mkdir, readFile, readdir, rm, stat } from "node:fs/promises";
+import os from "node:os";
+import path from "node:path";
+import { PerdureError, digestSchema } from "@perdure/protocol";
+import type { Digest } from "@perdure/protocol";
+import type { Image, ImageDisk, ImageFile, ImageSource } from "../core/ports/image-source.ts";
+import { withLock } from "./build-lock.ts";
+import { makeBuildDirectory, publishFile, removeLeftovers } from "./durable-file.ts";
+import { growExt4 } from "./ext4.ts";
+import { readRecord, recordFile, toImage } from "./image-record.ts";
+import { runTool } from "./tool-process.ts";
+
+/** A name for an image: shorter than an id, so that neither is taken for the other. */
+export const imageNamePattern = /^[a-z0-9][a-z0-9._-]{0,62}$/;
+
+const blockBytes = 4096;
+
+/** Where images are kept unless told otherwise: `PERDURE_IMAGES`, or a place that suits the user. */
+export function defaultImagesDirectory(
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+  uid: number | undefined = process.getuid?.(),
+): string {
+  if (environment.PERDURE_IMAGES !== undefined && environment.PERDURE_IMAGES !== "") {
+    return path.resolve(environment.PERDURE_IMAGES);
+  }
+  if (uid === 0) return "/var/lib/perdure/images";
+  return path.join(environment.HOME ?? os.homedir(), ".local/share/perdure/images");
+}
+
+/** Opens `directory`, which need not exist: then it holds no images. Nothing to close. */
+export function createImageStore(directory: string): ImageSource {
+  const load = async (id: string): Promise<Image | null> => {
+    const at = path.join(directory, id);
+    const text = await readFile(path.join(at, recordFile), "utf8").catch(() => null);
+    const record = text === null ? null : readRecord(text);
+    if (record === null) return null;
+    const image = toImage(record, at);
+    const files = [image.kernel, image.initramfs, ...(image.rootfs === null ? [] : [image.rootfs])];
+    return image.id === id && (await Promise.all(files.map(isWhole))).every(Boolean) ? image : null;
+  };
+
+  return {
+    resolve: async (nameOrId) => {
+      const id = isId(nameOrId) ? nameOrId : await readName(directory, nameOrId);
+      const image = id === null ? null : await load(id);
+      if (image !== null) return image;
+      const state = id === null ? "there is none" : "its files are missing or damaged";
+      throw new PerdureError("image_not_found", `Cannot use image "${nameOrId}": ${state}`, {
+        hint: `Run "npm run setup" to build the default image in "${directory}".`,
+      });
+    },
+
+    list: async () => {
+      const names = await readdir(directory).catch((): string[] => []);
+      const images = await Promise.all(names.filter(isId).map(load));
+      return images
+        .filter((image) => image !== null)
+        .sort((a, b) => a.name.localeCompare(b.name, "en") || a.id.localeCompare(b.id, "en"));
+    },
+
+    materialiseDisk: (image, diskBytes) => materialiseDisk(directory, image, diskBytes),
+  };
+}
+
+async function materialiseDisk(
+  directory: string,
+  image: Image,
+  diskBytes: number,
+): Promise<ImageDisk> {
+  const { rootfs } = image;
+  if (rootfs === null) {
+    throw new PerdureError(
+      "bad_request",
+      `Image "${image.name}" has no root file system for a disk`,
+    );
+  }
+  if (
+    !Number.isSafeInteger(diskBytes) ||
+    diskBytes % blockBytes !== 0 ||
+    diskBytes < rootfs.bytes
+  ) {
+    throw new PerdureError("bad_request", `Cannot make a disk of ${diskBytes} bytes`, {
+      hint: `Give a multiple of ${blockBytes} that is not below ${rootfs.bytes}.`,
+    });
+  }
+  const disks = path.join(directory, "disks");
+  const target = path.join(disks, `${rootfs.sha256}-${diskBytes}.raw`);
+  const disk = { path: target, bytes: diskBytes };
+  if (await isWhole(disk)) return disk;
+  await mkdir(disks, { recursive: true });
+  return withLock(path.join(disks, ".lock"), async () => {
+    if (await isWhole(disk)) return disk;
+    await removeLeftovers(disks);
+    const workspace = await makeBuildDirectory(disks);
+    try {
+      const file = path.join(workspace, "disk.raw");
+      await runTool("cp", ["--sparse=always", "--reflink=auto", rootfs.path, file]);
+      await runTool("chmod", ["0600", file]);
+      if (diskBytes > rootfs.bytes) await growExt4(file, diskBytes);
+      await publishFile(file, target);
+    } finally {
+      await rm(workspace, { recursive: true, force: true });
+    }
+    return disk;
+  });
+}
+
+/** The id that a name stands for, or `null`. */
+async function readName(directory: string, name: string): Promise<string | null> {
+  if (!imageNamePattern.test(name)) return null;
+  const text = await readFile(path.join(directory, "names", name), "utf8").catch(() => "");
+  return isId(text.trim()) ? text.trim() : null;
+}
+
+function isId(text: string): text is Digest {
+  return digestSchema.safeParse(text).success;
+}
+
+async function isWhole(file: Pick<ImageFile, "path" | "bytes">): Promise<boolean> {
+  const status = await stat(file.path).catch(() => null);
+  return status !== null && status.isFile() && status.size === file.bytes;
+}
