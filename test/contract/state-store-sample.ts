@@ -33,6 +33,7 @@ export function sampleAgent(name: string, part: Partial<Agent> = {}): Agent {
     failure: { reason: "crashed", message: "Größe “x” \u{1f600}", wayBack: "recover", atMs: 1 },
     report: null,
     storedBytes: 2 ** 40 + 1,
+    resetsAtMs: [],
     createdAtMs: 1_700_000_000_000,
     changedAtMs: 1_700_000_000_001,
     ...part,

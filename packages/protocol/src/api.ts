@@ -13,8 +13,10 @@ import {
   machineShapeSchema,
   onCrashSchema,
 } from "./agent.ts";
-import { checkpointIdSchema } from "./id.ts";
+import { errorCodes } from "./error.ts";
+import { agentIdSchema, checkpointIdSchema } from "./id.ts";
 import { checkpointKindSchema } from "./manifest.ts";
+import { wakeReportSchema } from "./wake-report.ts";
 
 /** Bounds of the API. Lengths are in bytes unless said otherwise. */
 export const apiLimits = {
@@ -30,6 +32,40 @@ export const apiLimits = {
   listLimitDefault: 100,
 } as const;
 
+/** `:agent` in a path. */
+export const agentRefSchema = z.union([agentNameSchema, agentIdSchema], {
+  error: "must be an agent's name or id",
+});
+
+/** `:process` in a path. */
+export const processRefSchema = decimal(1);
+
+/** A whole number in a path or query, up to 10^15 − 1. */
+function decimal(min: number) {
+  return z
+    .string()
+    .regex(/^[0-9]{1,15}$/, "must be a whole number")
+    .transform(Number)
+    .pipe(z.number().min(min));
+}
+
+/** A string that a C program can be given. */
+function textWithoutNul(lengthMax: number) {
+  return z
+    .string()
+    .max(lengthMax)
+    .refine((text) => !text.includes("\0"), "must not hold a NUL character");
+}
+
+/** Every answer with a status of 400 or above. */
+export const errorBodySchema = z.object({
+  code: z.enum(errorCodes),
+  message: z.string(),
+  retry: z.enum(["never", "safe", "check"]),
+  hint: z.string().optional(),
+  details: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).optional(),
+});
+
 /** `POST /v1/agents` */
 export const createRequestSchema = z.strictObject({
   name: agentNameSchema,
@@ -39,6 +75,7 @@ export const createRequestSchema = z.strictObject({
   diskBytes: machineShapeSchema.shape.diskBytes.default(agentLimits.diskBytesDefault),
   onCrash: onCrashSchema.default("checkpoint"),
 });
+/** Name and, where they shall not be the defaults, image, size and `onCrash`. */
 export type CreateRequest = z.input<typeof createRequestSchema>;
 
 /** `GET /v1/agents` */
@@ -60,7 +97,21 @@ export const listResponseSchema = z.object({
 });
 export type ListResponse = z.infer<typeof listResponseSchema>;
 
-/** `POST /v1/agents/:agent/sleep|wake|stop|start|recover`, `DELETE /v1/agents/:agent` answer this or `agentView`. */
+/** Body of the verbs that take no settings; `POST …/sleep|stop` and `DELETE /v1/agents/:agent` answer an `AgentView`. */
+export const emptyRequestSchema = z.strictObject({});
+
+/** `POST /v1/agents/:agent/wake|start|recover` answer this. */
+export const letOutSchema = z.object({
+  agent: agentViewSchema,
+  /** What the wake gate found when the agent was let out. */
+  report: wakeReportSchema.nullable(),
+});
+export type LetOut = z.infer<typeof letOutSchema>;
+
+/** `GET /v1/agents/:agent/report`: null where the agent was never let out. */
+export const reportResponseSchema = z.object({ report: wakeReportSchema.nullable() });
+
+/** `POST /v1/agents/:agent/recover` */
 export const recoverRequestSchema = z.strictObject({
   /** Which cut; default is the agent's `onCrash`. */
   from: z.enum(["checkpoint", "disk"]).optional(),
@@ -88,11 +139,20 @@ export const checkpointViewSchema = z.object({
 });
 export type CheckpointView = z.infer<typeof checkpointViewSchema>;
 
+/** `GET /v1/agents/:agent/checkpoints`: oldest first. */
+export const checkpointsResponseSchema = z.object({ checkpoints: z.array(checkpointViewSchema) });
+
 /** `POST /v1/agents/:agent/exec` */
 export const execRequestSchema = z.strictObject({
-  argv: z.array(z.string().max(apiLimits.argumentBytesMax)).min(1).max(apiLimits.argvMax),
-  env: z.record(z.string().regex(/^[^=\0]+$/), z.string()).default({}),
-  cwd: z.string().startsWith("/").max(apiLimits.pathBytesMax).optional(),
+  argv: z.array(textWithoutNul(apiLimits.argumentBytesMax)).min(1).max(apiLimits.argvMax),
+  env: z
+    .record(z.string().regex(/^[^=\0]+$/), textWithoutNul(apiLimits.argumentBytesMax))
+    .refine(
+      (env) => Object.keys(env).length <= apiLimits.envMax,
+      `must not hold more than ${apiLimits.envMax} variables`,
+    )
+    .default({}),
+  cwd: textWithoutNul(apiLimits.pathBytesMax).startsWith("/").optional(),
   user: z.string().min(1).max(32).default("user"),
   /** The whole tree is ended after this long awake; absent: never. */
   timeoutMs: z.number().int().min(1).max(apiLimits.timeoutMsMax).optional(),
@@ -107,6 +167,14 @@ export const execRequestSchema = z.strictObject({
     .optional(),
 });
 export type ExecRequest = z.input<typeof execRequestSchema>;
+
+export const execResponseSchema = z.object({
+  /** Names the process for as long as the agent keeps its memory. */
+  process: z.number().int(),
+  pid: z.number().int(),
+  generation: z.number().int(),
+});
+export type ExecResponse = z.infer<typeof execResponseSchema>;
 
 export const exitSchema = z.object({
   exitCode: z.number().int().nullable(),
@@ -129,6 +197,19 @@ export const processViewSchema = z.object({
 /** A process that was started by exec; `process` names it for as long as the agent keeps its memory. */
 export type ProcessView = z.infer<typeof processViewSchema>;
 
+/** `GET /v1/agents/:agent/processes`: in order of start. */
+export const processesResponseSchema = z.object({ processes: z.array(processViewSchema) });
+
+export const outputQuerySchema = z.strictObject({ offset: decimal(0).default(0) });
+
+/** `POST /v1/agents/:agent/processes/:process/stdin?end=`: the body is the bytes. */
+export const stdinQuerySchema = z.strictObject({
+  end: z
+    .enum(["true", "false"])
+    .default("false")
+    .transform((end) => end === "true"),
+});
+
 /** `GET /v1/agents/:agent/processes/:process/output?offset=` answers a stream of these, one per line. */
 export const outputEventSchema = z.discriminatedUnion("type", [
   z.object({
@@ -142,6 +223,8 @@ export const outputEventSchema = z.discriminatedUnion("type", [
   z.object({ type: z.literal("exit"), ...exitSchema.shape }),
   /** The stream ends here though the process did not: it goes on after the wake. */
   z.object({ type: z.literal("interrupted"), reason: z.string(), offset: z.number().int() }),
+  /** The stream ends here because reading failed; the process was not touched. */
+  z.object({ type: z.literal("error"), error: errorBodySchema }),
 ]);
 export type OutputEvent = z.infer<typeof outputEventSchema>;
 
@@ -154,7 +237,7 @@ export const signalRequestSchema = z.strictObject({
 
 /** `GET|PUT /v1/agents/:agent/files?path=&user=&mode=`: the body is the file. */
 export const fileQuerySchema = z.strictObject({
-  path: z.string().startsWith("/").max(apiLimits.pathBytesMax),
+  path: textWithoutNul(apiLimits.pathBytesMax).startsWith("/"),
   user: z.string().min(1).max(32).default("user"),
   /** Octal, for PUT. */
   mode: z
@@ -162,6 +245,16 @@ export const fileQuerySchema = z.strictObject({
     .regex(/^[0-7]{3,4}$/)
     .default("644"),
 });
+
+/** Headers of the answer to `GET …/files`: facts about the file as it was opened. Decimal but for mode. */
+export const fileHeaders = {
+  size: "perdure-file-size",
+  /** Octal permission bits. */
+  mode: "perdure-file-mode",
+  uid: "perdure-file-uid",
+  gid: "perdure-file-gid",
+  mtimeMs: "perdure-file-mtime-ms",
+} as const;
 
 export const doctorFindingSchema = z.object({
   subject: z.string(),

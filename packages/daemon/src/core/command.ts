@@ -11,6 +11,7 @@ import type {
   CheckpointView,
   DoctorReport,
   Exit,
+  LetOut,
   ListResponse,
   MachineShape,
   OnCrash,
@@ -18,6 +19,8 @@ import type {
   WakeReport,
 } from "@perdure/protocol";
 import type { FileFacts, GuestExec } from "./ports/guest-link.ts";
+
+export type { LetOut } from "@perdure/protocol";
 
 /** One agent of one tenant. */
 export interface Target {
@@ -91,12 +94,6 @@ export interface Signal extends ProcessTarget {
 
 export type Command =
   Create | Exec | Sleep | Wake | Checkpoint | Stop | Start | Recover | Remove | Signal;
-
-/** An agent that was let out, and what the wake gate found. */
-export interface LetOut {
-  readonly agent: AgentView;
-  readonly report: WakeReport | null;
-}
 
 /** What each kind of command answers when it is done and verified. */
 export interface Results {

@@ -59,9 +59,9 @@ function serve(): void {
 function waiting(): NumberedRequest[] {
   const requests: NumberedRequest[] = [];
   while (port !== null && requests.length < GROUP_COMMITS_MAX - 1) {
-    const received = receiveMessageOnPort(port);
+    const received: { message: unknown } | undefined = receiveMessageOnPort(port);
     if (received === undefined) break;
-    requests.push(received.message);
+    requests.push(received.message as NumberedRequest);
   }
   return requests;
 }
