@@ -13,6 +13,7 @@ import { constants, accessSync, existsSync, mkdirSync, readFileSync, readdirSync
 import { renameSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
+import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 
 const root = path.dirname(path.dirname(fileURLToPath(import.meta.url)));

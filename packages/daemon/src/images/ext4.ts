@@ -1,5 +1,5 @@
 /** Makes and grows ext4 file systems in sparse files, without mounting anything. */
-import { truncate, writeFile } from "node:fs/promises";
+import { rename, truncate, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { runTool } from "./tool-process.ts";
 
@@ -61,18 +61,59 @@ export async function makeExt4(
       },
     },
   );
-  await digHoles(file);
+  await fixTimes(file, workspace, options.epochSeconds);
+  await makeSparse(file);
 }
 
-/** Lengthens `file` to `bytes` and grows the file system in it to fill it. */
+/** Inodes in use, from the groups that dumpe2fs prints; the reserved ones only where they are used. */
+export function usedInodes(dump: string): number[] {
+  const count = Number(/^Inode count:\s+(\d+)$/m.exec(dump)?.[1] ?? 0);
+  const free = new Set<number>();
+  for (const [, list = ""] of dump.matchAll(/^ {2}Free inodes: (.+)$/gm)) {
+    for (const range of list.split(", ")) {
+      const [from = NaN, to = from] = range.split("-").map(Number);
+      for (let inode = from; inode <= to; inode++) free.add(inode);
+    }
+  }
+  const all = Array.from({ length: count }, (_, index) => index + 1);
+  return all.filter((inode) => inode === 2 || (inode >= firstInode && !free.has(inode)));
+}
+
+/** The first inode that is not reserved. */
+const firstInode = 11;
+
+/** mke2fs copies when each file was unpacked and read here: the only thing that differs per build. */
+async function fixTimes(file: string, workspace: string, epochSeconds: number): Promise<void> {
+  const script = path.join(workspace, "fix-times");
+  const inodes = usedInodes(await runTool("dumpe2fs", [file]));
+  const lines = inodes.flatMap((inode) =>
+    ["atime", "ctime"].map((field) => `set_inode_field <${inode}> ${field} @${epochSeconds}\n`),
+  );
+  await writeFile(script, lines.join(""));
+  await runTool("debugfs", ["-w", "-f", script, file], {
+    env: { E2FSPROGS_FAKE_TIME: String(epochSeconds) },
+  });
+  await runTool("e2fsck", ["-f", "-n", file]);
+}
+
+/**
+ * Lengthens `file` to `bytes` and grows the file system in it to fill it. Equal input gives equal
+ * bytes, so a checkpoint may name a disk by the root file system and the size.
+ */
 export async function growExt4(file: string, bytes: number): Promise<void> {
   await truncate(file, bytes);
-  await runTool("resize2fs", ["-f", file], { env: { RESIZE2FS_FORCE_ITABLE_INIT: "1" } });
+  await runTool("resize2fs", ["-f", file], {
+    env: { RESIZE2FS_FORCE_ITABLE_INIT: "1", E2FSPROGS_FAKE_TIME: growTimeSeconds },
+  });
   await runTool("e2fsck", ["-f", "-n", file]);
-  await digHoles(file);
+  await makeSparse(file);
 }
 
-/** Inode tables and the journal are zeros that need no room. */
-async function digHoles(file: string): Promise<void> {
-  await runTool("fallocate", ["--dig-holes", file]);
+/** Written by resize2fs as the time of the last change: any fixed one does, e2fsprogs refuses 0. */
+const growTimeSeconds = "946684800";
+
+/** Inode tables and the journal are zeros that need no room, though the tools reserve it. */
+async function makeSparse(file: string): Promise<void> {
+  await runTool("cp", ["--sparse=always", "--reflink=never", file, `${file}.sparse`]);
+  await rename(`${file}.sparse`, file);
 }

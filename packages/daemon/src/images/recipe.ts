@@ -63,8 +63,12 @@ const kernelOptions = [
   "net.ifnames=0",
 ];
 
+/** Raised when this code, rather than a recipe, changes what a build gives. */
+const builder = 1;
+
 /** Makes the root file system; built anew only when this changes. */
 export interface RootfsRecipe {
+  readonly builder: number;
   readonly suite: string;
   readonly packages: readonly string[];
   readonly dpkgOptions: readonly string[];
@@ -75,6 +79,7 @@ export interface RootfsRecipe {
 }
 
 export interface KernelRecipe {
+  readonly builder: number;
   readonly suite: string;
   /** Package that depends on the current kernel. */
   readonly package: string;
@@ -89,13 +94,14 @@ export interface ImageRecipe {
 
 export type ImageKind = "debian" | "tiny";
 
-const kernel: KernelRecipe = { suite, package: "linux-image-cloud-amd64", modules };
+const kernel: KernelRecipe = { builder, suite, package: "linux-image-cloud-amd64", modules };
 
 /** The kinds of image: `debian` is the default for agents, `tiny` has no disk and serves tests. */
 export const recipes: Readonly<Record<ImageKind, ImageRecipe>> = {
   debian: {
     kernel,
     rootfs: {
+      builder,
       suite,
       packages,
       dpkgOptions,

@@ -1,0 +1,64 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import os from "node:os";
+import path from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { withLock } from "./build-lock.ts";
+
+let directory: string;
+
+beforeEach(async () => {
+  directory = await mkdtemp(path.join(os.tmpdir(), "perdure-lock-"));
+});
+
+afterEach(() => rm(directory, { recursive: true }));
+
+test("work under one lock never overlaps", async () => {
+  const lock = path.join(directory, "lock");
+  let inside = 0;
+  let most = 0;
+  const work = async (): Promise<void> => {
+    most = Math.max(most, ++inside);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    inside--;
+  };
+  await Promise.all([1, 2, 3, 4].map(() => withLock(lock, work)));
+  expect(most).toBe(1);
+});
+
+test("the lock is let go when the work fails", async () => {
+  const lock = path.join(directory, "lock");
+  const failing = withLock(lock, () => Promise.reject(new Error("broken")));
+  await expect(failing).rejects.toThrow("broken");
+  expect(await withLock(lock, () => Promise.resolve("free"))).toBe("free");
+});
+
+test("the lock of a process that was killed is free", async () => {
+  const lock = path.join(directory, "lock");
+  const module = path.join(import.meta.dirname, "build-lock.ts");
+  const script = `import { withLock } from ${JSON.stringify(module)};
+    await withLock(${JSON.stringify(lock)}, () => { console.log("held"); return new Promise(() => setInterval(() => 0, 1000)); });`;
+  const owner = spawn(process.execPath, ["--input-type=module", "-e", script], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  await once(owner.stdout, "data");
+  let waited = false;
+  const next = withLock(
+    lock,
+    () => Promise.resolve(true),
+    () => {
+      waited = true;
+      owner.kill("SIGKILL");
+    },
+  );
+  expect(await next).toBe(true);
+  expect(waited).toBe(true);
+});
+
+test("a lock that cannot be made is an error", async () => {
+  const lock = path.join(directory, "absent", "lock");
+  await expect(withLock(lock, () => Promise.resolve())).rejects.toMatchObject({
+    code: "image_build_failed",
+  });
+});

@@ -1,0 +1,161 @@
+import { execFileSync } from "node:child_process";
+import { chmod, mkdir, mkdtemp, readdir, rm, stat, truncate, writeFile } from "node:fs/promises";
+import os from "node:os";
+import path from "node:path";
+import { sha256Hex } from "@perdure/protocol";
+import type { Digest } from "@perdure/protocol";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { contentOf } from "./durable-file.ts";
+import { fileNames, imageId, readRecord, writeRecord } from "./image-record.ts";
+import type { ImageRecord } from "./image-record.ts";
+import { createImageStore, defaultImagesDirectory } from "./image-store.ts";
+
+const mebibyte = 1024 * 1024;
+const digest = sha256Hex("recipe") as Digest;
+
+let directory: string;
+
+beforeEach(async () => {
+  directory = await mkdtemp(path.join(os.tmpdir(), "perdure-images-"));
+  await mkdir(path.join(directory, "names"));
+});
+
+afterEach(() => rm(directory, { recursive: true }));
+
+/** Puts an image there by hand; `rootfs` is a whole file system, or absent. */
+async function putImage(name: string, kernel: string, rootfs?: string): Promise<string> {
+  const at = await mkdtemp(path.join(directory, "new-"));
+  await writeFile(path.join(at, fileNames.kernel), kernel);
+  await writeFile(path.join(at, fileNames.initramfs), "initramfs");
+  const record: ImageRecord = {
+    version: 1,
+    name,
+    kernel: await contentOf(path.join(at, fileNames.kernel)),
+    initramfs: await contentOf(path.join(at, fileNames.initramfs)),
+    rootfs: rootfs === undefined ? null : await contentOf(rootfs),
+    kernelVersion: "6.1.0",
+    commandLine: "quiet",
+    guestAgent: { sha256: digest, version: "0.1.0", protocol: 1 },
+    packages: [{ name: "bash", version: "5.2" }],
+    recipe: digest,
+  };
+  const id = imageId(record);
+  await writeFile(path.join(at, "image.json"), writeRecord(record));
+  if (rootfs !== undefined) execFileSync("cp", [rootfs, path.join(at, fileNames.rootfs)]);
+  await chmod(at, 0o755);
+  execFileSync("mv", [at, path.join(directory, id)]);
+  await writeFile(path.join(directory, "names", name), `${id}\n`);
+  return id;
+}
+
+test("an image is found by its name and by its id", async () => {
+  const store = createImageStore(directory);
+  const id = await putImage("tiny", "kernel");
+  const image = await store.resolve("tiny");
+  expect(image).toMatchObject({ id, name: "tiny", rootfs: null, commandLine: "quiet" });
+  expect(image.kernel.path).toBe(path.join(directory, id, "vmlinuz"));
+  expect(image.kernel.sha256).toBe(sha256Hex("kernel"));
+  expect(await store.resolve(id)).toEqual(image);
+});
+
+test("a name follows the newest build, and the older image stays", async () => {
+  const store = createImageStore(directory);
+  const older = await putImage("tiny", "kernel 1");
+  const newer = await putImage("tiny", "kernel 2");
+  expect((await store.resolve("tiny")).id).toBe(newer);
+  expect((await store.resolve(older)).id).toBe(older);
+  expect((await store.list()).map(({ id }) => id)).toEqual([older, newer].sort());
+});
+
+test.each(["absent", "../names/tiny", "", "0".repeat(64)])(
+  "an image %j that is not there is image_not_found",
+  async (name) => {
+    await putImage("tiny", "kernel");
+    const store = createImageStore(directory);
+    await expect(store.resolve(name)).rejects.toMatchObject({ code: "image_not_found" });
+  },
+);
+
+test("a directory that does not exist holds no images", async () => {
+  const store = createImageStore(path.join(directory, "absent"));
+  expect(await store.list()).toEqual([]);
+  await expect(store.resolve("debian")).rejects.toMatchObject({ code: "image_not_found" });
+});
+
+test("an image with a shortened or absent file is not used", async () => {
+  const store = createImageStore(directory);
+  const id = await putImage("tiny", "kernel");
+  await truncate(path.join(directory, id, "vmlinuz"), 3);
+  await expect(store.resolve("tiny")).rejects.toMatchObject({ code: "image_not_found" });
+  expect(await store.list()).toEqual([]);
+  await rm(path.join(directory, id, "vmlinuz"));
+  await expect(store.resolve(id)).rejects.toMatchObject({ code: "image_not_found" });
+});
+
+test("an image whose record does not give its id is not used", async () => {
+  const store = createImageStore(directory);
+  const id = await putImage("tiny", "kernel");
+  const other = sha256Hex("other");
+  execFileSync("mv", [path.join(directory, id), path.join(directory, other)]);
+  await expect(store.resolve(other)).rejects.toMatchObject({ code: "image_not_found" });
+});
+
+test("records of another version or shape are not read", () => {
+  expect(readRecord("")).toBeNull();
+  expect(readRecord("{}")).toBeNull();
+  expect(readRecord('{"version":2}')).toBeNull();
+});
+
+test("a disk has exactly its size, is sparse, read-only, and made once", async () => {
+  const rootfs = path.join(directory, "fs");
+  await writeFile(rootfs, "");
+  await truncate(rootfs, 16 * mebibyte);
+  execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", rootfs], { stdio: "ignore" });
+  await putImage("small", "kernel", rootfs);
+  const store = createImageStore(directory);
+  const image = await store.resolve("small");
+
+  const bytes = 256 * mebibyte;
+  const [disk, again] = await Promise.all([
+    store.materialiseDisk(image, bytes),
+    createImageStore(directory).materialiseDisk(image, bytes),
+  ]);
+  expect(again).toEqual(disk);
+  expect(disk.bytes).toBe(bytes);
+  const status = await stat(disk.path);
+  expect(status.size).toBe(bytes);
+  expect(status.blocks * 512).toBeLessThan(16 * mebibyte);
+  expect(status.mode & 0o777).toBe(0o444);
+  const head = execFileSync("dumpe2fs", ["-h", disk.path], { encoding: "utf8", stdio: "pipe" });
+  const field = (name: string): number =>
+    Number(new RegExp(`^${name}:\\s+(\\d+)$`, "m").exec(head)?.[1]);
+  expect(field("Block count") * field("Block size")).toBe(bytes);
+  expect(await readdir(path.join(directory, "disks"))).toEqual([".lock", path.basename(disk.path)]);
+
+  const same = await store.materialiseDisk(image, 16 * mebibyte);
+  expect(await contentOf(same.path)).toEqual(await contentOf(rootfs));
+});
+
+test("a disk of an impossible size is refused", async () => {
+  const rootfs = path.join(directory, "fs");
+  await writeFile(rootfs, Buffer.alloc(8192));
+  await putImage("small", "kernel", rootfs);
+  await putImage("tiny", "other kernel");
+  const store = createImageStore(directory);
+  const small = await store.resolve("small");
+  for (const bytes of [4096, 8193, -4096, 2 ** 60]) {
+    await expect(store.materialiseDisk(small, bytes)).rejects.toMatchObject({
+      code: "bad_request",
+    });
+  }
+  const tiny = await store.resolve("tiny");
+  await expect(store.materialiseDisk(tiny, 8192)).rejects.toMatchObject({ code: "bad_request" });
+});
+
+test("images are kept where PERDURE_IMAGES says, else where the user may write", () => {
+  expect(defaultImagesDirectory({ PERDURE_IMAGES: "/data/images" }, 0)).toBe("/data/images");
+  expect(defaultImagesDirectory({ HOME: "/root" }, 0)).toBe("/var/lib/perdure/images");
+  expect(defaultImagesDirectory({ HOME: "/home/ann" }, 1000)).toBe(
+    "/home/ann/.local/share/perdure/images",
+  );
+});
