@@ -1,0 +1,231 @@
+/**
+ * For tests of the API, the SDK and the CLI: `Commands` over plain maps, without a VM. Programs are
+ * child processes of the test; files are bytes in a map. Not an engine: only what those tests look at.
+ */
+import { makeId, PerdureError } from "@perdure/protocol";
+import type { AgentState, AgentView, CheckpointView, Digest, WakeReport } from "@perdure/protocol";
+import type { Command, Commands, Create, ResultOf, Results, Target } from "../core/command.ts";
+import { startFakeProcess } from "./fake-process.ts";
+import type { FakeProcess } from "./fake-process.ts";
+
+export interface FakeCommands extends Commands {
+  /** Everything that was executed, in order. */
+  readonly executed: Command[];
+  /** Thrown by the next command instead of doing it. */
+  failNext(error: Error): void;
+  /** Ends every child process. */
+  dispose(): void;
+}
+
+interface FakeAgent {
+  view: AgentView;
+  readonly checkpoints: CheckpointView[];
+  readonly processes: Map<number, FakeProcess>;
+  readonly files: Map<string, { bytes: Uint8Array; mode: number }>;
+}
+
+const atMs = 1_700_000_000_000;
+
+export function createFakeCommands(): FakeCommands {
+  const agents = new Map<string, FakeAgent>();
+  const executed: Command[] = [];
+  let failure: Error | undefined;
+  let serial = 0;
+  const id = <P extends "ag" | "cp">(prefix: P) =>
+    makeId(prefix, atMs, new Uint8Array([0, 0, 0, 0, 0, 0, 0, 0, ++serial >> 8, serial & 255]));
+
+  const find = ({ agent }: Target): FakeAgent => {
+    const found = agents.get(agent) ?? [...agents.values()].find(({ view }) => view.id === agent);
+    if (found !== undefined) return found;
+    throw new PerdureError("agent_not_found", `Cannot find agent "${agent}"`, {
+      hint: "`perdure list` shows the agents there are.",
+    });
+  };
+  const processOf = (target: Target & { process: number }): FakeProcess => {
+    const found = find(target).processes.get(target.process);
+    if (found !== undefined) return found;
+    throw new PerdureError("process_not_found", `Process ${target.process} is not known`);
+  };
+  const move = (target: Target, state: AgentState): AgentView => {
+    const agent = find(target);
+    const wakes = state === "awake" && agent.view.state !== "awake" ? 1 : 0;
+    agent.view = { ...agent.view, state, generation: agent.view.generation + wakes };
+    return agent.view;
+  };
+  const letOut = (target: Target): Results["wake"] => {
+    const agent = move(target, "awake");
+    return { agent, report: sampleReport(agent) };
+  };
+
+  const perform: { [K in Command["kind"]]: (c: Command & { kind: K }) => Promise<Results[K]> } = {
+    create: async (command) => {
+      await Promise.resolve();
+      if (agents.has(command.name)) {
+        throw new PerdureError("agent_exists", `Cannot create agent "${command.name}": it exists`);
+      }
+      const view = sampleView(id("ag"), command);
+      agents.set(command.name, {
+        view,
+        checkpoints: [],
+        processes: new Map(),
+        files: new Map(),
+      });
+      return view;
+    },
+    exec: async (command) => {
+      const agent = find(command);
+      move(command, "awake");
+      const number = agent.processes.size + 1;
+      const started = await startFakeProcess(number, command);
+      agent.processes.set(number, started);
+      return { process: number, pid: started.view().pid, generation: agent.view.generation };
+    },
+    sleep: async (command) => {
+      await Promise.resolve();
+      for (const running of find(command).processes.values()) running.interrupt("sleep");
+      return move(command, "asleep");
+    },
+    wake: (command) => Promise.resolve().then(() => letOut(command)),
+    stop: (command) => Promise.resolve().then(() => move(command, "stopped")),
+    start: (command) => Promise.resolve().then(() => letOut(command)),
+    recover: (command) => Promise.resolve().then(() => letOut(command)),
+    remove: async (command) => {
+      await Promise.resolve();
+      const view = move(command, "removed");
+      agents.delete(view.name);
+      return view;
+    },
+    checkpoint: async (command) => {
+      await Promise.resolve();
+      const { checkpoints, view } = find(command);
+      const checkpoint = sampleCheckpointView(id("cp"), view.generation, command.name ?? null);
+      checkpoints.push(checkpoint);
+      return checkpoint;
+    },
+    signal: async (command) => {
+      await Promise.resolve();
+      processOf(command).signal(command.signal);
+      return undefined;
+    },
+  };
+
+  return {
+    executed,
+    failNext: (error) => {
+      failure = error;
+    },
+    dispose: () => {
+      for (const agent of agents.values()) for (const p of agent.processes.values()) p.signal(9);
+    },
+    execute: async <C extends Command>(command: C): Promise<ResultOf<C>> => {
+      executed.push(command);
+      const thrown = failure;
+      failure = undefined;
+      if (thrown !== undefined) throw thrown;
+      const act = perform[command.kind] as unknown as (command: C) => Promise<ResultOf<C>>;
+      return act(command);
+    },
+    list: async ({ prefix = "", after = "", state, limit }) => {
+      await Promise.resolve();
+      const views = [...agents.values()]
+        .map(({ view }) => view)
+        .filter(({ name }) => name.startsWith(prefix) && name > after)
+        .filter((view) => state === undefined || view.state === state)
+        .sort((one, two) => (one.name < two.name ? -1 : 1));
+      const page = views.slice(0, limit);
+      return { agents: page, next: views.length > limit ? (page.at(-1)?.name ?? null) : null };
+    },
+    show: (target) => Promise.resolve().then(() => find(target).view),
+    report: (target) => Promise.resolve().then(() => sampleReport(find(target).view)),
+    checkpoints: (target) => Promise.resolve().then(() => find(target).checkpoints),
+    processes: (target) =>
+      Promise.resolve().then(() => [...find(target).processes.values()].map((p) => p.view())),
+    doctor: () =>
+      Promise.resolve({
+        ready: true,
+        findings: [{ subject: "fake", verdict: "good", detail: "No VM is used", advice: null }],
+      }),
+    output: (target, offset, signal) =>
+      Promise.resolve().then(() => processOf(target).output(offset, signal)),
+    writeStdin: async (target, bytes, end) => processOf(target).writeStdin(bytes, end),
+    readFile: async (target) => {
+      await Promise.resolve();
+      const file = find(target).files.get(target.path);
+      if (file === undefined) {
+        throw new PerdureError("path_not_found", `Cannot read "${target.path}": it does not exist`);
+      }
+      const { bytes, mode } = file;
+      const facts = { kind: "file" as const, size: bytes.length, mode, uid: 1000, gid: 1000 };
+      return { facts: { ...facts, mtimeMs: atMs }, bytes: inChunks(bytes) };
+    },
+    writeFile: async (target, bytes) => {
+      const { files } = find(target);
+      if (target.path.startsWith("/denied")) {
+        throw new PerdureError("path_denied", `Cannot write "${target.path}": not allowed`);
+      }
+      const chunks: Uint8Array[] = [];
+      for await (const chunk of bytes) chunks.push(chunk);
+      files.set(target.path, { bytes: Buffer.concat(chunks), mode: target.mode });
+    },
+  };
+}
+
+async function* inChunks(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += 65_536) {
+    await Promise.resolve();
+    yield bytes.subarray(at, at + 65_536);
+  }
+}
+
+function sampleView(
+  id: AgentView["id"],
+  { name, tenant, image, shape, onCrash }: Create,
+): AgentView {
+  return {
+    id,
+    name,
+    tenant,
+    state: "awake",
+    paused: null,
+    generation: 1,
+    image: { id: "a".repeat(64) as Digest, name: image },
+    shape,
+    onCrash,
+    head: null,
+    storedBytes: 4096,
+    failure: null,
+    createdAtMs: atMs,
+    changedAtMs: atMs,
+  };
+}
+
+function sampleCheckpointView(
+  id: CheckpointView["id"],
+  generation: number,
+  name: string | null,
+): CheckpointView {
+  const facts = { parent: null, memory: true, frozen: true, disk: "clean", addedBytes: 1 } as const;
+  const kind = name === null ? "periodic" : "named";
+  return { id, kind, name, generation, createdAtMs: atMs, pauseMs: 20.5, ...facts };
+}
+
+function sampleReport(agent: AgentView): WakeReport {
+  return {
+    version: 1,
+    agent: agent.id,
+    name: agent.name,
+    route: "wake",
+    generation: agent.generation,
+    previousGeneration: agent.generation - 1,
+    verdict: "continue",
+    startedAtMs: atMs,
+    letOutAtMs: atMs + 85,
+    awayMs: 3_600_000,
+    clock: { skewMs: 0.4, boundMs: 1.2, roundTrips: 3 },
+    entropyBytes: 64,
+    cut: { checkpoint: null, kind: "sleep", atMs, memory: true, disk: "clean" },
+    otherCut: null,
+    checks: [{ check: "manifest", outcome: "passed", detail: "signed by this host" }],
+    phases: { open: 12, load: 40, gate: 33 },
+  };
+}

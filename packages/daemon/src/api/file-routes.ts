@@ -1,0 +1,75 @@
+/**
+ * Files of an agent, as bytes. Facts about a file that is read are in headers; its length is not
+ * announced as Content-Length, because it may grow or shrink while it is read.
+ */
+import { Readable } from "node:stream";
+import type { IncomingMessage } from "node:http";
+import type { FastifyInstance } from "fastify";
+import { apiLimits, fileHeaders, fileQuerySchema, PerdureError } from "@perdure/protocol";
+import type { RouteContext } from "./context.ts";
+import { queryOf, targetOf } from "./context.ts";
+
+const readQuerySchema = fileQuerySchema.omit({ mode: true });
+
+export function fileRoutes(server: FastifyInstance, { commands }: RouteContext): void {
+  server.get("/v1/agents/:agent/files", async (request, reply) => {
+    const target = targetOf(request);
+    const { path, user } = queryOf(request, readQuerySchema);
+    const { facts, bytes } = await commands.readFile({ ...target, path, user });
+    return reply
+      .headers({
+        [fileHeaders.size]: facts.size,
+        [fileHeaders.mode]: (facts.mode & 0o7777).toString(8),
+        [fileHeaders.uid]: facts.uid,
+        [fileHeaders.gid]: facts.gid,
+        [fileHeaders.mtimeMs]: facts.mtimeMs,
+        "cache-control": "no-store",
+      })
+      .type("application/octet-stream")
+      .send(Readable.from(bytes, { objectMode: false }));
+  });
+
+  server.register((scope, _options, done) => {
+    scope.removeAllContentTypeParsers();
+    scope.addContentTypeParser("*", (_request, body, parsed) => {
+      parsed(null, body);
+    });
+    scope.put("/v1/agents/:agent/files", async (request, reply) => {
+      const target = targetOf(request);
+      const { path, user, mode } = queryOf(request, fileQuerySchema);
+      const size = announcedSize(request.headers["content-length"]);
+      const file = { ...target, path, user, mode: parseInt(mode, 8), size };
+      await commands.writeFile(file, uploaded(request.raw));
+      return reply.code(204).send();
+    });
+    done();
+  });
+}
+
+function announcedSize(header: string | undefined): number {
+  if (header === undefined) {
+    throw new PerdureError("bad_request", `Cannot write the file: its length is not announced`, {
+      hint: 'Send a "content-length" header instead of chunks.',
+      details: { field: "headers.content-length" },
+    });
+  }
+  const size = Number(header);
+  if (size <= apiLimits.fileBytesMax) return size;
+  throw new PerdureError(
+    "too_large",
+    `Cannot write the file: ${size} bytes are more than ${apiLimits.fileBytesMax}`,
+  );
+}
+
+/** The body; a reader that gives up leaves the socket whole, so that it can still be answered. */
+async function* uploaded(request: IncomingMessage): AsyncGenerator<Uint8Array> {
+  try {
+    for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+      yield chunk as Uint8Array;
+    }
+  } catch (error) {
+    throw new PerdureError("cancelled", "The uploader went away before the end of the file", {
+      cause: error,
+    });
+  }
+}
