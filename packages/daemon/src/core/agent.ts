@@ -34,6 +34,8 @@ export interface Lease {
   readonly base: { readonly kind: "template" | "own" | "zero"; readonly digest: Digest | null };
   /** Recorded before the thaw is sent: from then on the head counts as continued. */
   readonly letOut: boolean;
+  /** The state to fall back to if the attempt ends before the agent is let out. */
+  readonly fallback: "creating" | "asleep" | "stopped" | "failed";
 }
 
 export interface Agent {
@@ -57,8 +59,8 @@ export interface Agent {
   readonly failure: Failure | null;
   readonly report: WakeReport | null;
   readonly storedBytes: number;
-  /** Reboots by the guest itself since a person last asked for anything; bounds reset loops. */
-  readonly resets: number;
+  /** When the guest rebooted itself lately, milliseconds since the epoch; bounds reset loops. */
+  readonly resetsAtMs: readonly number[];
   readonly createdAtMs: number;
   readonly changedAtMs: number;
 }

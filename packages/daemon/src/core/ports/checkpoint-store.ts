@@ -53,6 +53,8 @@ export interface CapturedState {
 /** What a checkpoint holds, verified, ready to be loaded. */
 export interface OpenedCheckpoint {
   readonly manifest: Manifest;
+  /** SHA-256 of the manifest's canonical JSON. */
+  readonly digest: Digest;
   /** Null where only the disk was kept. */
   readonly state: {
     readonly base: MemoryBase;
@@ -114,6 +116,8 @@ export interface CheckpointStore {
   /** Puts an immutable layer of a template into the agent's folder (hard link, or a copy). Durable. */
   linkLayer(agent: AgentId, layer: LayerId, fromPath: string): Promise<void>;
   layerPath(agent: AgentId, layer: LayerId): string;
+  /** Where an own base of the agent lies; it may be gone. */
+  ownBasePath(agent: AgentId, digest: Digest): string;
   removeLayer(agent: AgentId, layer: LayerId): Promise<void>;
 
   /**

@@ -1,0 +1,189 @@
+/**
+ * Actor: one agent in memory while something happens to it: its row as stored, its lane, and the
+ * handles on its machine and link while it has them. A sleeping agent that nobody asks has no actor.
+ *
+ * I1: `save` is a compare-and-set on the row's revision; an actor that lost the race can store nothing.
+ */
+import {
+  makeId,
+  PerdureError,
+  type AgentId,
+  type CheckpointId,
+  type Digest,
+  type LayerId,
+} from "@perdure/protocol";
+import type { Agent } from "./agent.ts";
+import { Lane } from "./lane.ts";
+import type { Parts } from "./parts.ts";
+import type { GuestLink } from "./ports/guest-link.ts";
+import type { StateChange } from "./ports/state-store.ts";
+import type {
+  BootFiles,
+  DiskChain,
+  Machine,
+  MachineEvent,
+  MachineSpec,
+  MemoryBase,
+} from "./ports/substrate.ts";
+import type { Step } from "./step.ts";
+
+export class Actor {
+  readonly lane = new Lane();
+  readonly parts: Parts;
+  machine: Machine | null = null;
+  link: GuestLink | null = null;
+  /** What the machine has mapped as memory. */
+  base: MemoryBase | null = null;
+  readonly #onMachineEvent: (actor: Actor, machine: Machine, event: MachineEvent) => void;
+  #unwatch: () => void = () => undefined;
+  #agent: Agent;
+
+  /** `onMachineEvent` is called, outside the lane, for what a watched machine does on its own. */
+  constructor(
+    parts: Parts,
+    agent: Agent,
+    onMachineEvent: (actor: Actor, machine: Machine, event: MachineEvent) => void,
+  ) {
+    this.parts = parts;
+    this.#agent = agent;
+    this.#onMachineEvent = onMachineEvent;
+  }
+
+  get agent(): Agent {
+    return this.#agent;
+  }
+
+  get id(): AgentId {
+    return this.#agent.id;
+  }
+
+  /** Stores a change of the agent together with `also`, in one transaction. */
+  async save(
+    change: Partial<Omit<Agent, "id" | "revision" | "changedAtMs">>,
+    also: readonly StateChange[] = [],
+  ): Promise<void> {
+    const agent: Agent = {
+      ...this.#agent,
+      ...change,
+      revision: this.#agent.revision + 1,
+      changedAtMs: this.parts.clock.nowMs(),
+    };
+    await this.parts.state.commit([
+      { kind: "update-agent", agent, expectedRevision: this.#agent.revision },
+      ...also,
+    ]);
+    this.#agent = agent;
+  }
+
+  step(step: Step): Promise<void> {
+    const machinePid = (this.machine?.record ?? this.#agent.lease?.machine)?.pid ?? null;
+    return this.parts.step(step, { machinePid });
+  }
+
+  newLayerId(): LayerId {
+    return makeId("dl", this.parts.clock.nowMs(), this.parts.clock.randomBytes(10));
+  }
+
+  newCheckpointId(): CheckpointId {
+    return makeId("cp", this.parts.clock.nowMs(), this.parts.clock.randomBytes(10));
+  }
+
+  /** Layers of the newest disk, lowest first: what the machine writes, else what is recorded. */
+  newestLayers(): readonly LayerId[] {
+    const { lease, disk } = this.#agent;
+    return lease === null ? (disk ?? []) : [...lease.lowerLayers, lease.topLayer];
+  }
+
+  /** The machine spec of this agent over `base`. @throws `image_not_found` */
+  async spec(base: MemoryBase): Promise<MachineSpec> {
+    const { image, shape, tenant } = this.#agent;
+    return { tenant, shape, base, boot: await bootFiles(this.parts, image.id) };
+  }
+
+  /** The agent's disk as files: image, then these layers. */
+  async disk(layers: readonly LayerId[]): Promise<DiskChain> {
+    const image = await this.parts.images.resolve(this.#agent.image.id);
+    return {
+      imagePath: image.rootfs?.path ?? null,
+      layerPaths: layers.map((layer) => this.parts.checkpoints.layerPath(this.id, layer)),
+    };
+  }
+
+  /** What a manifest says about the image below the layers. */
+  async imageFacts(): Promise<{ digest: Digest; bytes: number } | null> {
+    const { rootfs } = await this.parts.images.resolve(this.#agent.image.id);
+    return rootfs === null ? null : { digest: rootfs.sha256, bytes: rootfs.bytes };
+  }
+
+  /** The live link. @throws `guest_unreachable` */
+  requireLink(): GuestLink {
+    if (this.link === null) {
+      throw new PerdureError(
+        "guest_unreachable",
+        `The link into agent "${this.agent.name}" is down`,
+        {
+          hint: `"perdure sleep ${this.agent.name}" still keeps its memory; "perdure wake" connects again`,
+        },
+      );
+    }
+    return this.link;
+  }
+
+  requireMachine(): Machine {
+    if (this.machine === null) {
+      throw new PerdureError("machine_failed", `Agent "${this.agent.name}" has no machine`);
+    }
+    return this.machine;
+  }
+
+  requireBase(): MemoryBase {
+    if (this.base === null) {
+      throw new PerdureError("internal", `Agent "${this.agent.name}" runs on no known base`);
+    }
+    return this.base;
+  }
+
+  /** Keeps `link` as the live one until it closes. */
+  hold(link: GuestLink): void {
+    this.link = link;
+    void link.closed.then(() => {
+      if (this.link === link) this.link = null;
+    });
+  }
+
+  /** Begins to follow what the machine does on its own. */
+  watch(): void {
+    const machine = this.requireMachine();
+    this.#unwatch();
+    this.#unwatch = machine.onEvent((event) => {
+      this.#onMachineEvent(this, machine, event);
+    });
+  }
+
+  unwatch(): void {
+    this.#unwatch();
+    this.#unwatch = () => undefined;
+  }
+
+  /** Lets go of machine and link handles; says why to those who are attached. */
+  detach(reason: string): void {
+    this.unwatch();
+    this.link?.close(reason);
+    this.link = null;
+    this.machine = null;
+    this.base = null;
+  }
+}
+
+/** What an image boots from, as the substrate wants it. */
+export async function bootFiles(parts: Parts, image: Digest): Promise<BootFiles> {
+  const { kernel, initramfs, commandLine, guestAgent } = await parts.images.resolve(image);
+  return {
+    kernelPath: kernel.path,
+    kernelDigest: kernel.sha256,
+    initramfsPath: initramfs.path,
+    initramfsDigest: initramfs.sha256,
+    commandLine,
+    guestProtocol: guestAgent.protocol,
+  };
+}

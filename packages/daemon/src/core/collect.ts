@@ -1,0 +1,33 @@
+/**
+ * Forgetting: after a newer checkpoint is published (I2), those that nobody named and nothing stands
+ * on are dropped from the store, then their files are collected.
+ */
+import type { Actor } from "./actor.ts";
+import { PerdureError } from "@perdure/protocol";
+
+/** Drops unnamed checkpoints other than the head, and every file that is reachable no more. */
+export async function collectOld(actor: Actor): Promise<void> {
+  const { parts, agent } = actor;
+  try {
+    const rows = await parts.state.checkpoints(agent.id);
+    const kept = rows.filter((row) => row.name !== null || row.id === agent.head?.checkpoint);
+    const dropped = rows.filter((row) => !kept.includes(row));
+    if (dropped.length > 0) {
+      await parts.state.commit(dropped.map(({ id }) => ({ kind: "delete-checkpoint", id })));
+    }
+    await parts.checkpoints.collect(
+      agent.id,
+      kept.map((row) => row.id),
+      agent.lease === null
+        ? (agent.disk ?? [])
+        : [...agent.lease.lowerLayers, agent.lease.topLayer],
+    );
+    await actor.save({ storedBytes: await parts.checkpoints.storedBytes(agent.id) });
+  } catch (error) {
+    // What is published stays so; the next collection finds what this one left.
+    parts.log("warn", "Collecting old checkpoints failed", {
+      agent: agent.id,
+      message: PerdureError.from(error).message,
+    });
+  }
+}

@@ -1,0 +1,112 @@
+/**
+ * Create: waking a fork of the template. The new agent gets an identity of its own before anything
+ * in it thaws; a create that dies half-way leaves no agent (its caller was never answered).
+ */
+import { makeId, PerdureError, type MachineShape, type OnCrash } from "@perdure/protocol";
+import type { Actor } from "./actor.ts";
+import type { Agent } from "./agent.ts";
+import type { Parts } from "./parts.ts";
+import { raise } from "./raise.ts";
+import { removeFiles } from "./remove.ts";
+import { ensureTemplate } from "./template.ts";
+
+export interface CreateRequest {
+  readonly tenant: string;
+  readonly name: string;
+  readonly image: string;
+  readonly shape: MachineShape;
+  readonly onCrash: OnCrash;
+}
+
+/** Checks the request, makes sure of the template, and stores the agent's row: its name is taken. */
+export async function prepare(parts: Parts, request: CreateRequest): Promise<Agent> {
+  const { tenant, name } = request;
+  if ((await parts.state.agentByName(tenant, name)) !== null) {
+    throw new PerdureError("agent_exists", `Cannot create agent "${name}": the name is taken`, {
+      hint: `Choose another name, or "perdure remove ${name}" first`,
+    });
+  }
+  const image = await parts.images.resolve(request.image);
+  if (image.rootfs !== null && image.rootfs.bytes > request.shape.diskBytes) {
+    throw new PerdureError(
+      "bad_request",
+      `diskBytes: image "${image.name}" needs at least ${image.rootfs.bytes} bytes`,
+    );
+  }
+  const template = await ensureTemplate(parts, tenant, image, request.shape);
+  const nowMs = parts.clock.nowMs();
+  const agent: Agent = {
+    id: makeId("ag", nowMs, parts.clock.randomBytes(10)),
+    name,
+    tenant,
+    revision: 1,
+    state: "creating",
+    paused: null,
+    generation: 0,
+    image: { id: image.id, name: image.name },
+    template: template.key,
+    shape: request.shape,
+    onCrash: request.onCrash,
+    head: null,
+    lease: null,
+    disk: template.layer === null ? [] : [template.layer.id],
+    failure: null,
+    report: null,
+    storedBytes: 0,
+    resetsAtMs: [],
+    createdAtMs: nowMs,
+    changedAtMs: nowMs,
+  };
+  await parts.state.commit([{ kind: "insert-agent", agent }]);
+  return agent;
+}
+
+/** Makes the agent's files and wakes it; on failure nothing of it is left. */
+export async function firstWake(actor: Actor): Promise<void> {
+  await actor.lane.exclusive(() => wakeFromTemplate(actor));
+}
+
+async function wakeFromTemplate(actor: Actor): Promise<void> {
+  const { parts, agent } = actor;
+  try {
+    const template = await parts.templates.open(agent.tenant, agent.template);
+    if (template === null) {
+      throw new PerdureError("template_failed", `Template ${agent.template} is gone`);
+    }
+    await actor.step("create.inserted");
+    await parts.checkpoints.createAgent(agent.id, agent.tenant);
+    if (template.layer !== null) {
+      await parts.checkpoints.linkLayer(agent.id, template.layer.id, template.layer.path);
+    }
+    await actor.step("create.folder-made");
+    await raise(actor, {
+      route: "create",
+      fallback: "creating",
+      base: template.base,
+      state: { pages: noPages, devices: template.devices },
+      capturedOn: template.substrate,
+      lowerLayers: agent.disk ?? [],
+      identity: await parts.identities.make(agent.name),
+      verified: [
+        { check: "template", outcome: "passed", detail: `Template ${template.key} was verified.` },
+      ],
+      cut: {
+        checkpoint: null,
+        kind: "template",
+        atMs: template.createdAtMs,
+        memory: true,
+        disk: "clean",
+      },
+      otherCut: null,
+      headAfter: null,
+    });
+  } catch (error) {
+    if (actor.agent.state !== "awake") await removeFiles(actor);
+    throw error;
+  }
+  await actor.save({ storedBytes: await parts.checkpoints.storedBytes(agent.id) });
+}
+
+async function* noPages(): AsyncIterable<never> {
+  // A template's memory is all in its base.
+}

@@ -1,0 +1,297 @@
+/**
+ * Engine: the one place that executes commands, one lane per agent.
+ *
+ * Front doors parse into `Command`; the table in legality.ts says what a verb does in the state it
+ * meets; sleep.ts, wake.ts and their neighbours carry it out step by step. An agent has an actor while
+ * something happens to it or it has a machine; a sleeping one that nobody asks costs nothing here.
+ *
+ * Invariants kept here: one actor per agent, so one lane per agent (I1); reads never wait for a lane.
+ */
+import {
+  agentIdSchema,
+  PerdureError,
+  type AgentId,
+  type AgentView,
+  type CheckpointView,
+  type DoctorReport,
+  type ListResponse,
+  type ProcessView,
+  type WakeReport,
+} from "@perdure/protocol";
+import { Actor } from "./actor.ts";
+import { agentView, type Agent } from "./agent.ts";
+import { checkpointView } from "./checkpoint.ts";
+import type {
+  Command,
+  Commands,
+  FileWrite,
+  LetOut,
+  ListQuery,
+  ProcessOutput,
+  ProcessTarget,
+  ResultOf,
+  Results,
+  Target,
+} from "./command.ts";
+import { firstWake, prepare } from "./create.ts";
+import * as inside from "./inside.ts";
+import { ruleFor } from "./legality.ts";
+import { handleMachineEvent } from "./machine-event.ts";
+import type { Parts } from "./parts.ts";
+import type { FileFacts } from "./ports/guest-link.ts";
+import type { Machine, MachineEvent } from "./ports/substrate.ts";
+import { recover } from "./recover.ts";
+import { remove } from "./remove.ts";
+import { restart } from "./restart.ts";
+import { sleep, takeCheckpoint } from "./sleep.ts";
+import { startCold } from "./start.ts";
+import { stop } from "./stop.ts";
+import { wake } from "./wake.ts";
+
+/** An actor and how many calls hold it. */
+interface Slot {
+  readonly actor: Promise<Actor>;
+  loaded: Actor | null;
+  users: number;
+}
+
+export class Engine implements Commands {
+  readonly #parts: Parts;
+  readonly #doctor: () => Promise<DoctorReport>;
+  readonly #slots = new Map<AgentId, Slot>();
+  #closing = false;
+
+  constructor(parts: Parts, doctor: () => Promise<DoctorReport>) {
+    this.#parts = parts;
+    this.#doctor = doctor;
+  }
+
+  /** Settles what an earlier daemon left. Before the first command. */
+  async restart(): Promise<void> {
+    await restart(this.#parts, (id, work) => this.#hold(id, work));
+  }
+
+  /** Waits for the verbs under way, then lets go of every machine; VMs go on and are adopted later. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    await Promise.all(
+      [...this.#slots.keys()].map((id) =>
+        this.#hold(id, (actor) =>
+          actor.lane.exclusive(async () => {
+            const { machine } = actor;
+            actor.detach("the daemon stops");
+            await machine?.release();
+          }),
+        ),
+      ),
+    );
+  }
+
+  async execute<C extends Command>(command: C): Promise<ResultOf<C>> {
+    // Each branch of #perform answers what Results says for its kind.
+    return (await this.#perform(command)) as ResultOf<C>;
+  }
+
+  async #perform(command: Command): Promise<Results[Command["kind"]]> {
+    if (command.kind !== "create")
+      return this.#use(command, (actor) => this.#change(actor, command));
+    const agent = await prepare(this.#parts, command);
+    return this.#hold(agent.id, async (actor) => {
+      await firstWake(actor);
+      return agentView(actor.agent);
+    });
+  }
+
+  async #change(
+    actor: Actor,
+    command: Exclude<Command, { kind: "create" }>,
+  ): Promise<Results[Command["kind"]]> {
+    const { lane } = actor;
+    switch (command.kind) {
+      case "exec":
+        return inside.exec(actor, this.#wakeForCall, command);
+      case "signal":
+        await inside.signal(actor, this.#wakeForCall, command);
+        return undefined;
+      case "sleep":
+        await lane.exclusive(async () => {
+          if (ruleFor("sleep", actor.agent) === "does") await sleep(actor);
+        });
+        return agentView(actor.agent);
+      case "wake":
+        await lane.exclusive(async () => {
+          const rule = ruleFor("wake", actor.agent);
+          if (rule === "does") await wake(actor);
+          if (rule === "recovers") await recover(actor, undefined);
+        }, true);
+        return letOut(actor);
+      case "checkpoint":
+        return lane.exclusive(async () => {
+          ruleFor("checkpoint", actor.agent);
+          return checkpointView(await takeCheckpoint(actor, command.name ?? null));
+        });
+      case "stop":
+        await lane.exclusive(async () => {
+          const rule = ruleFor("stop", actor.agent);
+          if (rule === "nothing") return;
+          if (rule === "wakes") await wake(actor);
+          await stop(actor);
+        });
+        return agentView(actor.agent);
+      case "start":
+        await lane.exclusive(async () => {
+          if (ruleFor("start", actor.agent) === "does") await startCold(actor, "stopped");
+        }, true);
+        return letOut(actor);
+      case "recover":
+        await lane.exclusive(async () => {
+          ruleFor("recover", actor.agent);
+          await recover(actor, command.from);
+        }, true);
+        return letOut(actor);
+      case "remove":
+        await lane.exclusive(async () => {
+          ruleFor("remove", actor.agent);
+          await remove(actor);
+        }, true);
+        return agentView(actor.agent);
+    }
+  }
+
+  async list(query: ListQuery): Promise<ListResponse> {
+    const agents = await this.#parts.state.listAgents({ ...query, limit: query.limit + 1 });
+    const page = agents.slice(0, query.limit);
+    return {
+      agents: page.map(agentView),
+      next: agents.length > page.length ? (page.at(-1)?.name ?? null) : null,
+    };
+  }
+
+  async show(target: Target): Promise<AgentView> {
+    return agentView(await this.#find(target));
+  }
+
+  async report(target: Target): Promise<WakeReport | null> {
+    return (await this.#find(target)).report;
+  }
+
+  async checkpoints(target: Target): Promise<readonly CheckpointView[]> {
+    const { id } = await this.#find(target);
+    return (await this.#parts.state.checkpoints(id)).map(checkpointView);
+  }
+
+  doctor(): Promise<DoctorReport> {
+    return this.#doctor();
+  }
+
+  processes(target: Target): Promise<readonly ProcessView[]> {
+    return this.#use(target, (actor) => inside.processes(actor, this.#wakeForCall));
+  }
+
+  output(
+    target: ProcessTarget,
+    offset: number,
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<ProcessOutput>> {
+    return this.#use(target, (actor) =>
+      inside.output(actor, this.#wakeForCall, target.process, offset, signal),
+    );
+  }
+
+  writeStdin(target: ProcessTarget, bytes: Uint8Array, end: boolean): Promise<void> {
+    return this.#use(target, (actor) =>
+      inside.writeStdin(actor, this.#wakeForCall, target.process, bytes, end),
+    );
+  }
+
+  readFile(
+    target: Target & { readonly path: string; readonly user: string },
+  ): Promise<{ readonly facts: FileFacts; readonly bytes: AsyncIterable<Uint8Array> }> {
+    return this.#use(target, (actor) =>
+      inside.readFile(actor, this.#wakeForCall, target.path, target.user),
+    );
+  }
+
+  writeFile(target: FileWrite, bytes: AsyncIterable<Uint8Array>): Promise<void> {
+    return this.#use(target, (actor) => inside.writeFile(actor, this.#wakeForCall, target, bytes));
+  }
+
+  /** For a call that needs the agent awake. */
+  readonly #wakeForCall = async (actor: Actor): Promise<void> => {
+    await actor.lane.exclusive(async () => {
+      if (ruleFor("call", actor.agent) === "wakes") await wake(actor);
+    }, true);
+  };
+
+  async #find({ tenant, agent }: Target): Promise<Agent> {
+    const id = agentIdSchema.safeParse(agent);
+    const { state } = this.#parts;
+    const stored = id.success ? await state.agent(id.data) : await state.agentByName(tenant, agent);
+    if (stored?.tenant !== tenant || stored.state === "removed") {
+      throw new PerdureError("agent_not_found", `No agent has the name or id "${agent}"`, {
+        hint: '"perdure list" shows those that exist',
+      });
+    }
+    return stored;
+  }
+
+  async #use<T>(target: Target, work: (actor: Actor) => Promise<T>): Promise<T> {
+    if (this.#closing) throw new PerdureError("daemon_unreachable", "The daemon is stopping");
+    const { id } = await this.#find(target);
+    return this.#hold(id, work);
+  }
+
+  /** The agent's one actor, loaded when nobody held it; let go when nobody does and it has no machine. */
+  async #hold<T>(id: AgentId, work: (actor: Actor) => Promise<T>): Promise<T> {
+    let slot = this.#slots.get(id);
+    if (slot === undefined) {
+      const made: Slot = { actor: this.#load(id), loaded: null, users: 0 };
+      made.actor.then(
+        (actor) => (made.loaded = actor),
+        () => this.#slots.delete(id),
+      );
+      this.#slots.set(id, made);
+      slot = made;
+    }
+    slot.users++;
+    try {
+      return await work(await slot.actor);
+    } finally {
+      slot.users--;
+      this.#forgetIdle();
+    }
+  }
+
+  async #load(id: AgentId): Promise<Actor> {
+    const agent = await this.#parts.state.agent(id);
+    if (agent === null) throw new PerdureError("agent_not_found", `No agent has the id "${id}"`);
+    return new Actor(this.#parts, agent, this.#onMachineEvent);
+  }
+
+  readonly #onMachineEvent = (actor: Actor, machine: Machine, event: MachineEvent): void => {
+    void this.#hold(actor.id, (held) =>
+      held.lane.exclusive(async () => {
+        // A verb that was under way may have ended this machine meanwhile.
+        if (held.machine === machine) await handleMachineEvent(held, event);
+      }),
+    ).catch((error: unknown) => {
+      this.#parts.log("error", "Handling a machine's event failed", {
+        agent: actor.id,
+        event: event.kind,
+        message: PerdureError.from(error).message,
+      });
+    });
+  };
+
+  #forgetIdle(): void {
+    for (const [id, { users, loaded }] of this.#slots) {
+      if (users === 0 && loaded !== null && loaded.machine === null && loaded.lane.idle) {
+        this.#slots.delete(id);
+      }
+    }
+  }
+}
+
+function letOut(actor: Actor): LetOut {
+  return { agent: agentView(actor.agent), report: actor.agent.report };
+}

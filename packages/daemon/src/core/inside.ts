@@ -1,0 +1,185 @@
+/**
+ * Calls into an awake agent: exec, signals, output, files. They are shared work of the lane; an agent
+ * that sleeps is woken first, so that no call is lost to a sleep (it is only later).
+ *
+ * Output and file bytes flow outside the lane: a sleep does not wait for them, it ends them with
+ * `interrupted`, and the process inside goes on after the wake.
+ */
+import { PerdureError, type ProcessView } from "@perdure/protocol";
+import type { Actor } from "./actor.ts";
+import type { FileWrite, ProcessOutput, Signal } from "./command.ts";
+import { connectAgain } from "./reconnect.ts";
+import type { FileFacts, GuestExec, GuestLink, OutputPiece } from "./ports/guest-link.ts";
+
+const WAKES_PER_CALL_MAX = 3;
+const KILL_DEADLINE_MS = 30_000;
+
+/** Runs `call` on the link of the awake agent; `wake` is used where it sleeps. */
+async function withLink<T>(
+  actor: Actor,
+  wake: (actor: Actor) => Promise<unknown>,
+  call: (link: GuestLink) => Promise<T>,
+): Promise<T> {
+  for (let wakes = 0; ; wakes++) {
+    const done = await actor.lane.shared(async () => {
+      if (actor.agent.state !== "awake") return null;
+      assertNotPaused(actor);
+      return { value: await call(await liveLink(actor)) };
+    });
+    if (done !== null) return done.value;
+    if (wakes === WAKES_PER_CALL_MAX) {
+      throw new PerdureError("agent_state", `Agent "${actor.agent.name}" keeps falling asleep`, {
+        hint: "Try again",
+      });
+    }
+    await wake(actor);
+  }
+}
+
+function assertNotPaused(actor: Actor): void {
+  const { name, paused } = actor.agent;
+  if (paused !== null) {
+    throw new PerdureError("agent_paused", `Agent "${name}" is awake but paused: ${paused}`, {
+      hint: "Free room on the host's disk; the agent goes on by itself",
+    });
+  }
+}
+
+/** The link; connected again where it broke. Two calls that find it broken connect once. */
+async function liveLink(actor: Actor): Promise<GuestLink> {
+  if (actor.link !== null) return actor.link;
+  const pending = connecting.get(actor) ?? connectAgain(actor);
+  connecting.set(actor, pending);
+  try {
+    return await pending;
+  } finally {
+    connecting.delete(actor);
+  }
+}
+
+const connecting = new WeakMap<Actor, Promise<GuestLink>>();
+
+type Waker = (actor: Actor) => Promise<unknown>;
+
+export function exec(
+  actor: Actor,
+  wake: Waker,
+  request: GuestExec,
+): Promise<{ process: number; pid: number; generation: number }> {
+  return withLink(actor, wake, async (link) => ({
+    ...(await link.exec(request)),
+    generation: actor.agent.generation,
+  }));
+}
+
+export function signal(
+  actor: Actor,
+  wake: Waker,
+  { process, signal: number, tree }: Omit<Signal, "kind" | "tenant" | "agent">,
+): Promise<void> {
+  return withLink(actor, wake, (link) => link.signal(process, number, tree, KILL_DEADLINE_MS));
+}
+
+export function processes(actor: Actor, wake: Waker): Promise<readonly ProcessView[]> {
+  return withLink(actor, wake, (link) => link.processes());
+}
+
+export function writeStdin(
+  actor: Actor,
+  wake: Waker,
+  process: number,
+  bytes: Uint8Array,
+  end: boolean,
+): Promise<void> {
+  return withLink(actor, wake, (link) => Promise.resolve(link)).then((link) =>
+    link.writeStdin(process, bytes, end),
+  );
+}
+
+export async function readFile(
+  actor: Actor,
+  wake: Waker,
+  path: string,
+  user: string,
+): Promise<{ facts: FileFacts; bytes: AsyncIterable<Uint8Array> }> {
+  return withLink(actor, wake, (link) => link.readFile(path, user));
+}
+
+export async function writeFile(
+  actor: Actor,
+  wake: Waker,
+  { path, user, mode, size }: FileWrite,
+  bytes: AsyncIterable<Uint8Array>,
+): Promise<void> {
+  const link = await withLink(actor, wake, (live) => Promise.resolve(live));
+  await link.writeFile(path, { user, mode, size }, bytes);
+}
+
+/** Output from `offset` on, then `exit`, or `interrupted` with where to read on. */
+export async function output(
+  actor: Actor,
+  wake: Waker,
+  process: number,
+  offset: number,
+  abort: AbortSignal,
+): Promise<AsyncIterable<ProcessOutput>> {
+  const link = await withLink(actor, wake, async (live) => {
+    const known = (await live.processes()).some((entry) => entry.process === process);
+    if (!known) {
+      throw new PerdureError(
+        "process_not_found",
+        `Agent "${actor.agent.name}" knows no process ${process}`,
+      );
+    }
+    return live;
+  });
+  return readOutput(link, process, offset, abort);
+}
+
+async function* readOutput(
+  link: GuestLink,
+  process: number,
+  offset: number,
+  abort: AbortSignal,
+): AsyncGenerator<ProcessOutput> {
+  const pieces = link.attach(process, offset)[Symbol.asyncIterator]();
+  let next = offset;
+  try {
+    for (;;) {
+      const piece = await unlessAborted(pieces.next(), abort);
+      if (piece === null || piece.done === true) return;
+      next = offsetAfter(piece.value, next);
+      yield piece.value;
+      if (piece.value.type === "exit") return;
+    }
+  } catch (error) {
+    if (error instanceof PerdureError && error.code === "interrupted") {
+      yield { type: "interrupted", reason: error.message, offset: next };
+      return;
+    }
+    throw error;
+  } finally {
+    void pieces.return?.();
+  }
+}
+
+function offsetAfter(piece: OutputPiece, before: number): number {
+  switch (piece.type) {
+    case "output":
+      return piece.offset + piece.bytes.length;
+    case "cut":
+      return piece.to;
+    case "exit":
+      return before;
+  }
+}
+
+/** The value, or null once `abort` fires. */
+function unlessAborted<T>(value: Promise<T>, abort: AbortSignal): Promise<T | null> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => resolve(null);
+    if (abort.aborted) onAbort();
+    abort.addEventListener("abort", onAbort, { once: true });
+    value.then(resolve, reject).finally(() => abort.removeEventListener("abort", onAbort));
+  });
+}

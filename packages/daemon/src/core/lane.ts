@@ -1,0 +1,71 @@
+/**
+ * Lane: the order of work on one agent.
+ *
+ * Verbs that change what the agent is (sleep, wake, stop, remove…) are exclusive and run one at a
+ * time in the order they came. Calls into an awake agent (exec, signal, files) are shared: they run
+ * side by side, never beside an exclusive one. First come, first served: nobody starves.
+ *
+ * An exclusive verb can see that someone waits behind it (`waiting`): that is how a call which arrives
+ * while the agent is falling asleep cancels the sleep.
+ */
+interface Turn {
+  readonly exclusive: boolean;
+  readonly urgent: boolean;
+  readonly start: () => void;
+}
+
+export class Lane {
+  #queue: Turn[] = [];
+  #sharedRunning = 0;
+  #exclusiveRunning = false;
+
+  /** Calls waiting that would rather have the agent awake. */
+  get waiting(): number {
+    return this.#queue.filter((turn) => turn.urgent).length;
+  }
+
+  get idle(): boolean {
+    return this.#queue.length === 0 && this.#sharedRunning === 0 && !this.#exclusiveRunning;
+  }
+
+  /** Runs `work` alone. `urgent`: its caller wants the agent awake (a wake, say). */
+  async exclusive<T>(work: () => Promise<T>, urgent = false): Promise<T> {
+    await this.#enter(true, urgent);
+    try {
+      return await work();
+    } finally {
+      this.#exclusiveRunning = false;
+      this.#admit();
+    }
+  }
+
+  /** Runs `work` beside other shared work. */
+  async shared<T>(work: () => Promise<T>): Promise<T> {
+    await this.#enter(false, true);
+    try {
+      return await work();
+    } finally {
+      this.#sharedRunning--;
+      this.#admit();
+    }
+  }
+
+  #enter(exclusive: boolean, urgent: boolean): Promise<void> {
+    return new Promise((start) => {
+      this.#queue.push({ exclusive, urgent, start });
+      this.#admit();
+    });
+  }
+
+  #admit(): void {
+    for (;;) {
+      const next = this.#queue[0];
+      if (next === undefined || this.#exclusiveRunning) return;
+      if (next.exclusive && this.#sharedRunning > 0) return;
+      this.#queue.shift();
+      if (next.exclusive) this.#exclusiveRunning = true;
+      else this.#sharedRunning++;
+      next.start();
+    }
+  }
+}

@@ -1,0 +1,90 @@
+/**
+ * Which verb is legal in which state, and what it does there. The one table.
+ *
+ * Transitional states (creating, falling-asleep, waking, stopping) have no column: a verb that arrives
+ * then waits for its turn in the agent's lane and meets the state that came of it; calls that need the
+ * agent awake cancel a sleep that is not published yet. `removed` wins over everything.
+ */
+import { PerdureError, type AgentState } from "@perdure/protocol";
+import type { Agent } from "./agent.ts";
+
+export type Verb =
+  "call" | "sleep" | "wake" | "checkpoint" | "stop" | "start" | "recover" | "remove";
+
+/**
+ * - `does`: the verb is carried out.
+ * - `nothing`: the agent already is what the verb would make it; answered at once.
+ * - `wakes`: the agent is woken first.
+ * - `recovers`: carried out as `recover`.
+ * - `refuses`: `agent_state`, `agent_failed` or `agent_quarantined`, with the verb that leads out.
+ */
+export type Rule = "does" | "nothing" | "wakes" | "recovers" | "refuses";
+
+type SettledState = "awake" | "asleep" | "stopped" | "quarantined" | "failed";
+
+const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
+  call: row("does", "wakes", "refuses", "refuses", "refuses"),
+  sleep: row("does", "nothing", "refuses", "refuses", "refuses"),
+  wake: row("nothing", "does", "refuses", "refuses", "recovers"),
+  checkpoint: row("does", "refuses", "refuses", "refuses", "refuses"),
+  stop: row("does", "wakes", "nothing", "refuses", "refuses"),
+  start: row("nothing", "refuses", "does", "refuses", "refuses"),
+  recover: row("refuses", "does", "does", "does", "does"),
+  remove: row("does", "does", "does", "does", "does"),
+};
+
+function row(awake: Rule, asleep: Rule, stopped: Rule, quarantined: Rule, failed: Rule) {
+  return { awake, asleep, stopped, quarantined, failed };
+}
+
+/** What `verb` does to `agent`. @throws the refusal; `agent_not_found` where it was removed */
+export function ruleFor(verb: Verb, agent: Agent): Exclude<Rule, "refuses"> {
+  const state = settled(agent.state);
+  if (state === null) {
+    throw new PerdureError("agent_not_found", `Agent "${agent.name}" is ${agent.state}`);
+  }
+  const rule = rules[verb][state];
+  if (rule !== "refuses") return rule;
+  throw new PerdureError(
+    state === "failed"
+      ? "agent_failed"
+      : state === "quarantined"
+        ? "agent_quarantined"
+        : "agent_state",
+    `Cannot ${verb === "call" ? "call into" : verb} agent "${agent.name}": state is ${agent.state}${
+      agent.failure === null ? "" : ` (${agent.failure.reason}: ${agent.failure.message})`
+    }`,
+    { hint: wayOut(agent.name, state) },
+  );
+}
+
+function settled(state: AgentState): SettledState | null {
+  switch (state) {
+    case "awake":
+    case "asleep":
+    case "stopped":
+    case "quarantined":
+    case "failed":
+      return state;
+    case "creating":
+    case "falling-asleep":
+    case "waking":
+    case "stopping":
+    case "removed":
+      return null;
+  }
+}
+
+function wayOut(name: string, state: SettledState): string {
+  switch (state) {
+    case "awake":
+      return `"perdure sleep ${name}" or "perdure stop ${name}" first`;
+    case "asleep":
+      return `"perdure wake ${name}" first`;
+    case "stopped":
+      return `"perdure start ${name}" boots it from its disk`;
+    case "quarantined":
+    case "failed":
+      return `"perdure wake ${name}" or "perdure recover ${name} --from checkpoint|disk" leads out`;
+  }
+}

@@ -1,0 +1,39 @@
+/**
+ * Deadlines and bounds of the engine, by name. Software emulation is several times slower than
+ * hardware acceleration, and a deadline here ends in a torn-down VM or a marked checkpoint: generous.
+ */
+export const engineLimits = {
+  /** Flush of the guest's file systems before the freeze. Missed: the disk is crash-consistent. */
+  flushMs: 20_000,
+  /** The second, short flush after the freeze. */
+  flushFrozenMs: 5_000,
+  /** Freeze of the workload (I4). */
+  freezeMs: 2_000,
+  /** From the first run of a restored VM until its guest agent answers in the new epoch. */
+  syncMs: 20_000,
+  /** The same for a VM that boots. */
+  bootMs: 180_000,
+  clockMs: 5_000,
+  /** |skew| + bound wanted after setting the clock. */
+  skewWantedMs: 50,
+  /** Above this the agent is not let out. */
+  skewRefusedMs: 500,
+  hooksMs: 10_000,
+  /** SIGTERM to the workload until SIGKILL, at stop. */
+  shutdownMs: 10_000,
+  /** Power-off after the guest agent said that everything is on disk. */
+  powerOffMs: 60_000,
+  entropyBytes: 64,
+  /** Reboots by the guest within `resetWindowMs` before the agent is failed. */
+  resetsMax: 3,
+  resetWindowMs: 300_000,
+  /** How often a VM that was paused by a full host disk is tried again. */
+  pausedRetryMs: 2_000,
+  /** Room asked for beyond the captured pages: device state, page map, manifest, layer. */
+  captureSlackBytes: 16 * 1024 * 1024,
+  /**
+   * Delta beyond which a sleep writes a base of the agent's own: about the time it takes to start a VMM
+   * (90 ms) times the rate at which pages are injected (1 GB/s).
+   */
+  ownBaseAboveBytes: 90 * 1024 * 1024,
+} as const;

@@ -1,0 +1,26 @@
+/** The ports that the engine stands on, and the hook that tests use. Only daemon.ts fills this in. */
+import type { CheckpointStore } from "./ports/checkpoint-store.ts";
+import type { Clock } from "./ports/clock.ts";
+import type { GuestLinks } from "./ports/guest-link.ts";
+import type { IdentitySource } from "./ports/identity-source.ts";
+import type { ImageSource } from "./ports/image-source.ts";
+import type { Log } from "./ports/log.ts";
+import type { StateStore } from "./ports/state-store.ts";
+import type { Substrate } from "./ports/substrate.ts";
+import type { TemplateStore } from "./ports/template-store.ts";
+import type { SparePlan } from "./spare-plan.ts";
+import type { StepHook } from "./step.ts";
+
+export interface Parts {
+  readonly clock: Clock;
+  readonly state: StateStore;
+  readonly checkpoints: CheckpointStore;
+  readonly templates: TemplateStore;
+  readonly substrate: Substrate;
+  readonly spares: SparePlan;
+  readonly links: GuestLinks;
+  readonly images: ImageSource;
+  readonly identities: IdentitySource;
+  readonly step: StepHook;
+  readonly log: Log;
+}

@@ -1,0 +1,268 @@
+/**
+ * Raise: one mechanism for every route on which an agent gets a machine: create, wake, recover, cold
+ * start. Take a process, put the state into it, pass the gate, record the let-out, thaw.
+ *
+ * - I1: the generation is taken (compare-and-set on the row) before the machine gets the disk.
+ * - I3: an attempt that ends before the let-out is recorded leaves the checkpoint as it was and can be
+ *   repeated; the generation it took stays used. The let-out is recorded before the thaw is sent.
+ * - I4: until then the workload is frozen and the link carries control operations only.
+ * - I10: whatever goes wrong, no checkpoint and no layer that anything else needs is removed.
+ */
+import {
+  PerdureError,
+  type GateCheck,
+  type LayerId,
+  type Route,
+  type SubstrateFacts,
+  type WakeReport,
+} from "@perdure/protocol";
+import type { Head, Lease } from "./agent.ts";
+import type { Actor } from "./actor.ts";
+import { assertCompatible } from "./compatibility.ts";
+import { engineLimits } from "./limit.ts";
+import { Phases } from "./phases.ts";
+import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
+import type { PageBatch } from "./ports/page.ts";
+import type { Machine, MemoryBase } from "./ports/substrate.ts";
+import type { Step } from "./step.ts";
+import { passGate } from "./wake-gate.ts";
+
+/** Where a generation starts from. */
+export interface Origin {
+  readonly route: Route;
+  readonly fallback: Lease["fallback"];
+  readonly base: MemoryBase;
+  /** Memory over the base, and devices; null: boot from the disk. */
+  readonly state: { pages(): AsyncIterable<PageBatch>; readonly devices: Uint8Array } | null;
+  /** What it was captured on; null where nothing was. */
+  readonly capturedOn: SubstrateFacts | null;
+  readonly lowerLayers: readonly LayerId[];
+  readonly identity: GuestIdentity | null;
+  readonly verified: readonly GateCheck[];
+  readonly cut: WakeReport["cut"];
+  readonly otherCut: WakeReport["otherCut"];
+  /** The newest checkpoint once the agent was let out from here. */
+  readonly headAfter: Head | null;
+}
+
+type RaiseVerb = "create" | "wake" | "recover" | "cold-start";
+
+/** Gives the agent a machine and lets it out. Holds the lane. @returns the wake report, also stored */
+export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
+  const { parts } = actor;
+  const verb = verbOf(origin.route);
+  const phases = new Phases(parts.clock);
+  const startedAtMs = parts.clock.nowMs();
+  const previousGeneration = actor.agent.generation;
+  const generation = previousGeneration + 1;
+
+  const topLayer = actor.newLayerId();
+  let machine: Machine | null = null;
+  let report: WakeReport;
+  try {
+    machine = await prepareMachine(actor, origin, topLayer);
+    phases.mark("machine");
+    const lease: Lease = {
+      machine: machine.record,
+      route: origin.route,
+      lowerLayers: origin.lowerLayers,
+      topLayer,
+      base: {
+        kind: origin.base.kind,
+        digest: origin.base.kind === "zero" ? null : origin.base.digest,
+      },
+      letOut: false,
+      fallback: origin.fallback,
+    };
+    await actor.save({ state: "waking", generation, lease, paused: null });
+    actor.machine = machine;
+    actor.base = origin.base;
+    await actor.step(`${verb}.claimed`);
+    phases.mark("claim");
+
+    const link = await parts.links.connect(machine.linkPath);
+    actor.hold(link);
+    await loadState(actor, machine, origin, topLayer, phases);
+    await machine.run();
+    await syncOrFail(actor, link, machine, generation, origin.state === null);
+    phases.mark("first-answer");
+    await actor.step(`${verb}.restored`);
+
+    report = await passGate({
+      link,
+      clock: parts.clock,
+      generation,
+      identity: origin.identity,
+      verified: origin.verified,
+      draft: {
+        version: 1,
+        agent: actor.id,
+        name: actor.agent.name,
+        route: origin.route,
+        generation,
+        previousGeneration,
+        startedAtMs,
+        awayMs: Math.max(0, startedAtMs - origin.cut.atMs),
+        cut: origin.cut,
+        otherCut: origin.otherCut,
+      },
+    });
+    phases.mark("gate");
+    await actor.save({
+      state: "awake",
+      lease: { ...lease, letOut: true },
+      head: origin.headAfter,
+      disk: null,
+      failure: null,
+      report: { ...report, letOutAtMs: parts.clock.nowMs(), phases: phases.all },
+    });
+    phases.mark("record");
+  } catch (error) {
+    await undo(actor, machine, topLayer, origin.fallback);
+    throw PerdureError.from(error);
+  }
+  actor.watch();
+  await actor.step(`${verb}.let-out`);
+  report = await letOut(actor, report, phases);
+  await actor.step(`${verb}.thawed`);
+  parts.spares.touch(await actor.spec(origin.base));
+  return report;
+}
+
+/** Hooks, thaw, and the link opened for users. The agent counts as let out already. */
+async function letOut(actor: Actor, report: WakeReport, phases: Phases): Promise<WakeReport> {
+  const link = actor.requireLink();
+  const hooks = await link.runHooks(engineLimits.hooksMs);
+  const checks: GateCheck[] = [
+    ...report.checks,
+    ...hooks.map((hook): GateCheck => {
+      const passed = hook.exitCode === 0;
+      return {
+        check: "hooks",
+        outcome: passed ? "passed" : "notice",
+        detail: `${hook.path}: ${passed ? "ran" : `ended with ${String(hook.exitCode ?? `signal ${String(hook.signal)}`)}`}`,
+      };
+    }),
+  ];
+  await link.thaw();
+  link.letOut();
+  phases.mark("thaw");
+  const final: WakeReport = {
+    ...report,
+    checks,
+    letOutAtMs: actor.parts.clock.nowMs(),
+    phases: phases.all,
+  };
+  await actor.save({ report: final });
+  return final;
+}
+
+function verbOf(route: Route): RaiseVerb {
+  switch (route) {
+    case "create":
+    case "wake":
+    case "recover":
+    case "cold-start":
+      return route;
+    case "restore":
+    case "fork":
+      throw new PerdureError("not_supported", `Cannot ${route} an agent in this version`);
+  }
+}
+
+async function prepareMachine(actor: Actor, origin: Origin, topLayer: LayerId): Promise<Machine> {
+  const { parts, agent } = actor;
+  const spec = await actor.spec(origin.base);
+  if (origin.capturedOn !== null) {
+    assertCompatible(agent.name, origin.capturedOn, await parts.substrate.facts(spec));
+  }
+  const layer = parts.checkpoints.createLayer(actor.id, topLayer, agent.shape.diskBytes);
+  if (origin.state === null) {
+    await layer;
+    return parts.substrate.bootCold(spec, await actor.disk([...origin.lowerLayers, topLayer]));
+  }
+  const [machine] = await settled(parts.substrate.takeSpare(spec), layer);
+  return machine;
+}
+
+/** Both results; if one fails, a machine that came all the same is ended. */
+async function settled(machine: Promise<Machine>, layer: Promise<void>): Promise<[Machine]> {
+  const [first, second] = await Promise.allSettled([machine, layer]);
+  if (first.status === "rejected") throw first.reason as Error;
+  if (second.status === "rejected") {
+    await first.value.kill();
+    throw second.reason as Error;
+  }
+  return [first.value];
+}
+
+async function loadState(
+  actor: Actor,
+  machine: Machine,
+  origin: Origin,
+  topLayer: LayerId,
+  phases: Phases,
+): Promise<void> {
+  if (origin.state === null) return;
+  const chain = await actor.disk([...origin.lowerLayers, topLayer]);
+  await Promise.all([machine.attachDisk(chain), machine.injectMemory(origin.state.pages())]);
+  phases.mark("disk-and-memory");
+  await machine.loadDevices(origin.state.devices);
+  phases.mark("devices");
+}
+
+async function syncOrFail(
+  actor: Actor,
+  link: GuestLink,
+  machine: Machine,
+  generation: number,
+  cold: boolean,
+): Promise<void> {
+  const deadlineMs = cold ? engineLimits.bootMs : engineLimits.syncMs;
+  let ended: ((error: PerdureError) => void) | null = null;
+  const gone = new Promise<never>((_, reject) => (ended = reject));
+  const unwatch = machine.onEvent((event) =>
+    ended?.(
+      new PerdureError(
+        "machine_failed",
+        `The VM of agent "${actor.agent.name}" ended before it answered (${event.kind}): ${event.detail}`,
+      ),
+    ),
+  );
+  try {
+    await Promise.race([link.sync(generation, deadlineMs), gone]);
+  } catch (error) {
+    if (error instanceof PerdureError && error.code === "guest_timeout") {
+      const tail = await machine.consoleTail().catch(() => "");
+      throw new PerdureError(
+        "wake_timeout",
+        `Agent "${actor.agent.name}" did not answer within ${deadlineMs / 1000} s of its wake; its VM was torn down and its checkpoint kept`,
+        {
+          hint: `Try again, or "perdure recover ${actor.agent.name} --from disk" starts it cold from its disk`,
+          ...(tail === "" ? {} : { details: { console: tail.slice(-512) } }),
+          cause: error,
+        },
+      );
+    }
+    throw error;
+  } finally {
+    unwatch();
+  }
+}
+
+/** Ends an attempt that was not let out: machine gone, its layer gone, the row back where it was. */
+async function undo(
+  actor: Actor,
+  machine: Machine | null,
+  topLayer: LayerId,
+  fallback: Lease["fallback"],
+): Promise<void> {
+  const { parts } = actor;
+  actor.detach("the wake failed");
+  await machine?.kill();
+  await parts.checkpoints.removeLayer(actor.id, topLayer);
+  if (actor.agent.lease !== null) await actor.save({ state: fallback, lease: null });
+}
+
+/** The step names of the routes that exist. */
+export type RaiseStep = Extract<Step, `${RaiseVerb}.${string}`>;

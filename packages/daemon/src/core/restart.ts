@@ -1,0 +1,165 @@
+/**
+ * Restart: what a daemon does with what the one before it left, whenever and however that one ended.
+ * Each transitional state has its rule here; I1–I3 hold afterwards: per agent one machine or one whole
+ * checkpoint, nothing orphaned, no stranger touched.
+ *
+ * | state found | rule |
+ * |---|---|
+ * | creating | its caller was never answered: removed |
+ * | waking, not let out | the attempt's machine ends, its layer goes, the state before stands |
+ * | falling-asleep | not published: the machine is adopted, goes on and is thawed: awake |
+ * | stopping | powered off: stopped; still on: adopted, awake |
+ * | awake | adopted; gone: failed (crashed) |
+ * | removed | the removal is finished |
+ */
+import { PerdureError, type AgentId } from "@perdure/protocol";
+import { bootFiles, type Actor } from "./actor.ts";
+import type { Agent, Lease } from "./agent.ts";
+import { collectOld } from "./collect.ts";
+import { crashed } from "./fail.ts";
+import type { Parts } from "./parts.ts";
+import type { MemoryBase } from "./ports/substrate.ts";
+import { connectAgain } from "./reconnect.ts";
+import { removeFiles } from "./remove.ts";
+
+/** How many of the sleeping agents that were used last get a spare of their spec. */
+const EXPECTED_WAKES = 2;
+
+/** Brings every agent into a settled state. `hold` gives the actor of an agent while it works. */
+export async function restart(
+  parts: Parts,
+  hold: (id: AgentId, work: (actor: Actor) => Promise<void>) => Promise<void>,
+): Promise<void> {
+  const agents = await parts.state.allAgents();
+  const keep = agents.flatMap((agent) =>
+    agent.lease?.letOut === true && agent.state !== "removed" ? [agent.lease.machine.id] : [],
+  );
+  const ended = await parts.substrate.sweep(keep);
+  if (ended > 0) parts.log("info", "Ended left-over VM processes", { count: ended });
+  await removeUnknownFolders(parts, agents);
+  const unsettled = agents.filter(
+    ({ lease, state }) => lease !== null || state === "creating" || state === "removed",
+  );
+  await Promise.all(
+    unsettled.map(async (agent) => {
+      try {
+        await hold(agent.id, (actor) => actor.lane.exclusive(() => settle(actor)));
+      } catch (error) {
+        parts.log("error", "An agent could not be settled after the restart", {
+          agent: agent.id,
+          message: PerdureError.from(error).message,
+        });
+      }
+    }),
+  );
+  await expectWakes(parts, agents);
+}
+
+/** Spares for the agents that were used last. */
+async function expectWakes(parts: Parts, agents: readonly Agent[]): Promise<void> {
+  const asleep = agents.filter((agent) => agent.state === "asleep");
+  asleep.sort((a, b) => a.changedAtMs - b.changedAtMs);
+  for (const { tenant, template, shape, image } of asleep.slice(-EXPECTED_WAKES)) {
+    try {
+      const found = await parts.templates.open(tenant, template);
+      if (found === null) continue;
+      const boot = await bootFiles(parts, image.id);
+      parts.spares.touch({ tenant, shape, base: found.base, boot });
+    } catch (error) {
+      parts.log("warn", "No spare could be planned", { message: PerdureError.from(error).message });
+    }
+  }
+}
+
+/** Folders whose agent the state store does not know: a create or remove that died at its edge. */
+async function removeUnknownFolders(parts: Parts, agents: readonly Agent[]): Promise<void> {
+  const known = new Set(agents.map((agent) => agent.id));
+  for (const id of await parts.checkpoints.listAgents()) {
+    if (!known.has(id)) await parts.checkpoints.removeAgent(id);
+  }
+}
+
+async function settle(actor: Actor): Promise<void> {
+  const { agent } = actor;
+  switch (agent.state) {
+    case "creating":
+    case "removed":
+      await removeFiles(actor);
+      return;
+    case "waking":
+      await undoAttempt(actor);
+      return;
+    case "awake":
+    case "falling-asleep":
+    case "stopping":
+      await adopt(actor);
+      return;
+    case "asleep":
+    case "stopped":
+    case "quarantined":
+    case "failed":
+      return;
+  }
+}
+
+async function undoAttempt(actor: Actor): Promise<void> {
+  const { lease } = actor.agent;
+  if (lease === null) return;
+  if (lease.fallback === "creating") {
+    await removeFiles(actor);
+    return;
+  }
+  await actor.parts.checkpoints.removeLayer(actor.id, lease.topLayer);
+  await actor.save({ state: lease.fallback, lease: null });
+}
+
+async function adopt(actor: Actor): Promise<void> {
+  const { parts, agent } = actor;
+  const { lease } = agent;
+  if (lease === null) return;
+  const base = await baseOf(actor, lease);
+  const machine = await parts.substrate.adopt(lease.machine, await actor.spec(base));
+  if (machine === null) {
+    await crashed(actor, "The VM process was gone when the daemon started");
+    return;
+  }
+  actor.machine = machine;
+  actor.base = base;
+  await machine.run();
+  try {
+    await connectAgain(actor);
+  } catch (error) {
+    // Not a reason to end it: its memory can still be put to sleep, and calls connect again.
+    parts.log("warn", "An adopted VM does not answer", {
+      agent: agent.id,
+      message: PerdureError.from(error).message,
+    });
+  }
+  await actor.save({ state: "awake" });
+  actor.watch();
+  await collectOld(actor);
+}
+
+/** The base that the lease's machine has mapped. */
+async function baseOf(actor: Actor, lease: Lease): Promise<MemoryBase> {
+  const { parts, agent } = actor;
+  const { kind, digest } = lease.base;
+  switch (kind) {
+    case "zero":
+      return { kind };
+    case "template": {
+      const template = await parts.templates.open(agent.tenant, agent.template);
+      if (template?.base.digest === digest) return template.base;
+      break;
+    }
+    case "own":
+      if (digest !== null) {
+        return { kind, digest, path: parts.checkpoints.ownBasePath(agent.id, digest) };
+      }
+      break;
+  }
+  throw new PerdureError(
+    "checkpoint_not_found",
+    `The memory base of agent "${agent.name}" is gone`,
+  );
+}

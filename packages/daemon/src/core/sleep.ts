@@ -1,0 +1,214 @@
+/**
+ * Sleep and checkpoint: the same cut, without and with going on.
+ *
+ * - I2, publish, then forget: the checkpoint's files are durable, then one transaction names it and
+ *   (for a sleep) gives up the lease, then the machine ends, then older checkpoints are collected.
+ * - I4: flush, freeze, flush the little that came between, stop the CPUs. A sleep goes on when freeze
+ *   or flush miss their deadlines and is marked; a named checkpoint is refused.
+ * - I10: a sleep that fails before publication leaves the agent awake, thawed and answering.
+ *
+ * A call that arrives before publication cancels the sleep (`sleep_cancelled`).
+ */
+import { PAGE_BYTES, PerdureError } from "@perdure/protocol";
+import type { Actor } from "./actor.ts";
+import type { CheckpointRow } from "./checkpoint.ts";
+import { collectOld } from "./collect.ts";
+import { engineLimits } from "./limit.ts";
+import type { GuestLink } from "./ports/guest-link.ts";
+import type { PageBatch } from "./ports/page.ts";
+import type { Machine } from "./ports/substrate.ts";
+import { crashed } from "./fail.ts";
+import { draftOf, rowOf, storeStep, type Quiet } from "./publish.ts";
+
+/** Puts an awake agent to sleep: its checkpoint is published, no process is left. Holds the lane. */
+export async function sleep(actor: Actor): Promise<void> {
+  const { parts } = actor;
+  const machine = actor.requireMachine();
+  await actor.save({ state: "falling-asleep" });
+  let row: CheckpointRow;
+  const layers = actor.newestLayers();
+  try {
+    await actor.step("sleep.begun");
+    const quiet = await quiesce(actor.link);
+    await actor.step("sleep.frozen");
+    cancelIfWanted(actor);
+    await machine.pause();
+    const pages = await machine.privatePages();
+    const devices = await machine.saveDevices();
+    await actor.step("sleep.paused");
+    const held = await reserve(actor, pages.length);
+    try {
+      const draft = await draftOf(actor, {
+        kind: "sleep",
+        name: null,
+        layers,
+        quiet,
+        substrate: machine.facts,
+      });
+      const published = await parts.checkpoints.write(
+        draft,
+        {
+          base: actor.requireBase(),
+          pages: machine.readPages(pages),
+          devices,
+          ownBase: pages.length * PAGE_BYTES > engineLimits.ownBaseAboveBytes,
+        },
+        storeStep(actor, "sleep"),
+      );
+      cancelIfWanted(actor);
+      row = rowOf(draft, published, null);
+    } finally {
+      held.release();
+    }
+    await actor.save(
+      {
+        state: "asleep",
+        lease: null,
+        paused: null,
+        head: { checkpoint: row.id, continued: false },
+        disk: layers,
+      },
+      [{ kind: "insert-checkpoint", checkpoint: row }],
+    );
+  } catch (error) {
+    await goOn(actor, machine);
+    throw PerdureError.from(error);
+  }
+  await actor.step("sleep.published");
+  actor.detach("sleep");
+  await machine.kill();
+  await actor.step("sleep.machine-gone");
+  await collectOld(actor);
+  await actor.step("sleep.collected");
+}
+
+/** Takes a checkpoint of an awake agent that goes on. Holds the lane. */
+export async function takeCheckpoint(actor: Actor, name: string | null): Promise<CheckpointRow> {
+  const { parts } = actor;
+  const machine = actor.requireMachine();
+  const link = actor.requireLink();
+  const { lease, shape } = actor.agent;
+  if (lease === null) throw new PerdureError("internal", "An awake agent has no lease");
+  const layers = actor.newestLayers();
+  const nextTop = actor.newLayerId();
+  await parts.checkpoints.createLayer(actor.id, nextTop, shape.diskBytes);
+  // Recorded before the switch: an empty layer above the real top reads the same, a missing one loses data.
+  await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
+  await actor.step("checkpoint.layer-recorded");
+
+  await link.flush(engineLimits.flushMs);
+  const startMs = parts.clock.monotonicMs();
+  const cut = { batches: [] as PageBatch[], devices: new Uint8Array(), pages: 0 };
+  let quiet: Quiet;
+  let held: { release(): void } | null = null;
+  try {
+    await link.freeze(engineLimits.freezeMs);
+    await actor.step("checkpoint.frozen");
+    quiet = { frozen: true, clean: await flushed(link, engineLimits.flushFrozenMs) };
+    await machine.pause();
+    const pages = await machine.privatePages();
+    cut.pages = pages.length;
+    held = await reserve(actor, pages.length);
+    cut.devices = await machine.saveDevices();
+    for await (const batch of machine.readPages(pages)) cut.batches.push(batch);
+    await machine.addLayer(parts.checkpoints.layerPath(actor.id, nextTop));
+    await actor.step("checkpoint.layer-switched");
+  } catch (error) {
+    held?.release();
+    throw PerdureError.from(error);
+  } finally {
+    await goOnRunning(machine, link);
+  }
+  const pauseMs = parts.clock.monotonicMs() - startMs;
+  try {
+    await actor.step("checkpoint.thawed");
+    const draft = await draftOf(actor, {
+      kind: "named",
+      name,
+      layers,
+      quiet,
+      substrate: machine.facts,
+    });
+    const published = await parts.checkpoints.write(
+      draft,
+      {
+        base: actor.requireBase(),
+        pages: fromArray(cut.batches),
+        devices: cut.devices,
+        ownBase: false,
+      },
+      storeStep(actor, "checkpoint"),
+    );
+    const row = rowOf(draft, published, Math.round(pauseMs * 100) / 100);
+    await actor.save({ head: { checkpoint: row.id, continued: true } }, [
+      { kind: "insert-checkpoint", checkpoint: row },
+    ]);
+    await actor.step("checkpoint.published");
+    await collectOld(actor);
+    await actor.step("checkpoint.collected");
+    return row;
+  } finally {
+    held.release();
+  }
+}
+
+/** Flush, freeze, flush. Whatever misses its deadline is marked, not fatal. */
+async function quiesce(link: GuestLink | null): Promise<Quiet> {
+  if (link === null) return { frozen: false, clean: false };
+  await flushed(link, engineLimits.flushMs);
+  let frozen = true;
+  try {
+    await link.freeze(engineLimits.freezeMs);
+  } catch {
+    frozen = false;
+  }
+  return { frozen, clean: (await flushed(link, engineLimits.flushFrozenMs)) && frozen };
+}
+
+async function flushed(link: GuestLink, deadlineMs: number): Promise<boolean> {
+  try {
+    await link.flush(deadlineMs);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Room for all that the capture may write. Packs shrink, but that is not known before. */
+function reserve(actor: Actor, pages: number): Promise<{ release(): void }> {
+  return actor.parts.checkpoints.reserve(
+    actor.id,
+    pages * PAGE_BYTES + engineLimits.captureSlackBytes,
+  );
+}
+
+function cancelIfWanted(actor: Actor): void {
+  if (actor.lane.waiting > 0) {
+    throw new PerdureError(
+      "sleep_cancelled",
+      `Agent "${actor.agent.name}" stays awake: a call arrived while it fell asleep`,
+    );
+  }
+}
+
+/** Undoes a sleep before publication: CPUs on, workload thawed, state awake; or crashed if it is gone. */
+async function goOn(actor: Actor, machine: Machine): Promise<void> {
+  try {
+    await goOnRunning(machine, actor.link);
+  } catch (error) {
+    await crashed(actor, PerdureError.from(error).message);
+    return;
+  }
+  await actor.save({ state: "awake" });
+}
+
+async function goOnRunning(machine: Machine, link: GuestLink | null): Promise<void> {
+  await machine.run();
+  await link?.thaw();
+}
+
+async function* fromArray(batches: readonly PageBatch[]): AsyncIterable<PageBatch> {
+  for (const batch of batches) {
+    yield await Promise.resolve(batch);
+  }
+}

@@ -1,0 +1,106 @@
+/**
+ * Templates: the checkpoint of a booted image at one size. Built once per (image, size, VMM), then
+ * creating an agent is waking a fork of it.
+ */
+import { digestOf, PerdureError, type Digest, type MachineShape } from "@perdure/protocol";
+import { bootFiles } from "./actor.ts";
+import { engineLimits } from "./limit.ts";
+import type { Parts } from "./parts.ts";
+import type { GuestLink } from "./ports/guest-link.ts";
+import type { Image } from "./ports/image-source.ts";
+import type { Machine } from "./ports/substrate.ts";
+import type { Template } from "./ports/template-store.ts";
+
+const noDigest = "0".repeat(64) as Digest;
+
+/**
+ * Programs that a template has run once, so that the pages they fill are in the shared base and not in
+ * every agent's delta. What the image lacks is skipped.
+ */
+const warmUp: readonly (readonly string[])[] = [
+  ["/bin/bash", "-lc", "true"],
+  ["/usr/bin/python3", "-c", "import json, sqlite3, subprocess, socket, http.server"],
+  ["/usr/bin/git", "--version"],
+  ["/usr/bin/curl", "--version"],
+  ["/usr/bin/sqlite3", "-version"],
+];
+
+/** Where a template's disk begins: its layer id is used by every agent made from it. */
+export async function ensureTemplate(
+  parts: Parts,
+  tenant: string,
+  image: Image,
+  shape: MachineShape,
+): Promise<Template> {
+  const boot = await bootFiles(parts, image.id);
+  const base = { kind: "template", digest: noDigest, path: "" } as const;
+  const facts = await parts.substrate.facts({ tenant, shape, base, boot });
+  const key = digestOf({ version: 1, image: image.id, substrate: facts }) as Digest;
+  const found = await parts.templates.open(tenant, key);
+  if (found !== null) return found;
+  await parts.templates.build(
+    key,
+    image.rootfs === null ? null : shape.diskBytes,
+    async (draft) => {
+      parts.log("info", "Booting the image into a template", { image: image.name });
+      const chain = {
+        imagePath: image.rootfs?.path ?? null,
+        layerPaths: draft.layer === null ? [] : [draft.layer.path],
+      };
+      const machine = await parts.substrate.bootTemplate(
+        { tenant, shape, boot },
+        chain,
+        draft.basePath,
+      );
+      try {
+        const devices = await bootAndFreeze(parts, machine, image);
+        return { substrate: facts, devices };
+      } catch (error) {
+        const tail = await machine.consoleTail().catch(() => "");
+        throw new PerdureError(
+          "template_failed",
+          `Image "${image.name}" could not be booted into a template: ${PerdureError.from(error).message}`,
+          { cause: error, ...(tail === "" ? {} : { details: { console: tail.slice(-1024) } }) },
+        );
+      } finally {
+        await machine.kill();
+      }
+    },
+  );
+  const built = await parts.templates.open(tenant, key);
+  if (built === null) {
+    throw new PerdureError("template_failed", `Template ${key} vanished after it was built`);
+  }
+  return built;
+}
+
+async function bootAndFreeze(parts: Parts, machine: Machine, image: Image): Promise<Uint8Array> {
+  const link = await parts.links.connect(machine.linkPath);
+  try {
+    await machine.run();
+    await link.sync(0, engineLimits.bootMs);
+    await link.setClock(engineLimits.clockMs);
+    if (image.rootfs !== null) await warm(link);
+    await link.flush(engineLimits.flushMs);
+    await link.freeze(engineLimits.freezeMs);
+    await link.flush(engineLimits.flushFrozenMs);
+    await machine.pause();
+    return await machine.saveDevices();
+  } finally {
+    link.close("the template is done");
+  }
+}
+
+async function warm(link: GuestLink): Promise<void> {
+  link.letOut();
+  for (const argv of warmUp) {
+    try {
+      const { process } = await link.exec({ argv, env: {}, user: "user", stdin: false });
+      for await (const piece of link.attach(process, 0)) if (piece.type === "exit") break;
+      await link.forget(process);
+    } catch (error) {
+      if (error instanceof PerdureError && error.code === "exec_failed") continue;
+      throw error;
+    }
+  }
+}

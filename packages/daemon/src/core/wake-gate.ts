@@ -1,0 +1,98 @@
+/**
+ * The wake gate: what is set and checked between restoring bytes and letting an agent out (I4).
+ *
+ * The workload is frozen all the while and the link carries control operations only. Order: clock,
+ * entropy, identity, generation. The generation file and the report are inside before anything thaws.
+ * What is refused here ends the attempt: nothing was let out, so the checkpoint may be tried again.
+ */
+import { PerdureError, type GateCheck, type WakeReport } from "@perdure/protocol";
+import { engineLimits } from "./limit.ts";
+import type { Clock } from "./ports/clock.ts";
+import type { GuestClock, GuestIdentity, GuestLink } from "./ports/guest-link.ts";
+
+export interface GateRequest {
+  readonly link: GuestLink;
+  readonly clock: Clock;
+  readonly generation: number;
+  /** Set where the agent becomes another computer (create, fork). */
+  readonly identity: GuestIdentity | null;
+  /** What was verified before the VM ran. */
+  readonly verified: readonly GateCheck[];
+  /** The report but for what the gate itself finds out. */
+  readonly draft: Omit<
+    WakeReport,
+    "verdict" | "clock" | "entropyBytes" | "checks" | "phases" | "letOutAtMs"
+  >;
+}
+
+/** Runs the gate. @throws `clock_skew`, and the link's errors */
+export async function passGate(request: GateRequest): Promise<WakeReport> {
+  const { link, generation, identity } = request;
+  const checks: GateCheck[] = [...request.verified];
+
+  const info = await link.info(engineLimits.clockMs);
+  if (!info.frozen) await link.freeze(engineLimits.freezeMs);
+  checks.push({
+    check: "frozen",
+    outcome: info.frozen ? "passed" : "notice",
+    detail: info.frozen
+      ? "The workload was frozen from the cut until now."
+      : "The workload ran between the restore and the gate and was frozen here.",
+  });
+
+  const clock = await link.setClock(engineLimits.clockMs);
+  checks.push(checkClock(clock));
+  await link.addEntropy(request.clock.randomBytes(engineLimits.entropyBytes));
+  checks.push({
+    check: "entropy",
+    outcome: "passed",
+    detail: `The kernel's generator was reseeded with ${engineLimits.entropyBytes} bytes of the host's.`,
+  });
+  if (identity === null) {
+    checks.push({ check: "identity", outcome: "not-applicable", detail: "The same computer." });
+  } else {
+    await link.setIdentity(identity);
+    checks.push({ check: "identity", outcome: "passed", detail: "A new identity was set." });
+  }
+  checks.push({
+    check: "generation",
+    outcome: "passed",
+    detail: `Generation ${generation} is readable inside.`,
+  });
+
+  const report: WakeReport = {
+    ...request.draft,
+    verdict: verdictOf(checks),
+    letOutAtMs: null,
+    clock,
+    entropyBytes: engineLimits.entropyBytes,
+    checks,
+    phases: {},
+  };
+  await link.setGeneration(generation, JSON.stringify(report));
+  return report;
+}
+
+/** The clock's check. @throws `clock_skew` where the guest's clock is not known to be right enough */
+export function checkClock(clock: GuestClock): GateCheck {
+  const error = Math.abs(clock.skewMs) + clock.boundMs;
+  const detail = `Off by ${clock.skewMs.toFixed(2)} ms ± ${clock.boundMs.toFixed(2)} ms.`;
+  if (!(error <= engineLimits.skewRefusedMs)) {
+    throw new PerdureError(
+      "clock_skew",
+      `The guest's clock could not be set within ${engineLimits.skewRefusedMs} ms: ${detail}`,
+      { hint: "Try again when the host is less busy" },
+    );
+  }
+  return {
+    check: "clock",
+    outcome: error <= engineLimits.skewWantedMs ? "passed" : "notice",
+    detail,
+  };
+}
+
+export function verdictOf(checks: readonly GateCheck[]): WakeReport["verdict"] {
+  if (checks.some((check) => check.outcome === "failed")) return "quarantine";
+  if (checks.some((check) => check.outcome === "notice")) return "continue-with-notices";
+  return "continue";
+}

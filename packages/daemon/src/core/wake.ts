@@ -1,0 +1,123 @@
+/**
+ * Wake: the plain continuation of the newest checkpoint (I3). A checkpoint that an agent was already
+ * let out from is refused here; `recover` is the explicit route.
+ */
+import {
+  PerdureError,
+  type CheckpointId,
+  type GateCheck,
+  type WakeReport,
+} from "@perdure/protocol";
+import type { Actor } from "./actor.ts";
+import type { Lease } from "./agent.ts";
+import type { CheckpointRow } from "./checkpoint.ts";
+import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
+import { raise } from "./raise.ts";
+import { startCold } from "./start.ts";
+
+/** Wakes a sleeping agent. Holds the lane. */
+export async function wake(actor: Actor): Promise<WakeReport> {
+  const { head, name } = actor.agent;
+  if (head === null) {
+    throw new PerdureError("checkpoint_not_found", `Agent "${name}" has no checkpoint`, {
+      hint: `"perdure recover ${name} --from disk" starts it cold from its disk`,
+    });
+  }
+  if (head.continued) {
+    throw new PerdureError(
+      "checkpoint_continued",
+      `Cannot wake agent "${name}" from ${head.checkpoint}: it was already let out from it`,
+      { hint: `"perdure recover ${name}" begins a new, numbered continuation` },
+    );
+  }
+  return continueFrom(actor, head.checkpoint, "wake", "asleep", null);
+}
+
+/** Raises the agent from a checkpoint of its own with memory. */
+export async function continueFrom(
+  actor: Actor,
+  checkpoint: CheckpointId,
+  route: "wake" | "recover",
+  fallback: Lease["fallback"],
+  otherCut: WakeReport["otherCut"],
+): Promise<WakeReport> {
+  const { parts, agent } = actor;
+  const opened = await parts.checkpoints.open(agent.id, checkpoint);
+  const { manifest, state } = opened;
+  const row = await parts.state.checkpoint(checkpoint);
+  assertRecorded(actor, checkpoint, row, opened);
+  if (state === null) return startCold(actor, fallback, "cold-start", otherCut);
+  return raise(actor, {
+    route,
+    fallback,
+    base: state.base,
+    state,
+    capturedOn: manifest.substrate,
+    lowerLayers: manifest.disk.layers.map((layer) => layer.id),
+    identity: null,
+    verified: verifiedChecks(opened),
+    cut: {
+      checkpoint,
+      kind: manifest.kind,
+      atMs: manifest.createdAtMs,
+      memory: true,
+      disk: manifest.disk.cleanliness,
+    },
+    otherCut,
+    headAfter: { checkpoint, continued: true },
+  });
+}
+
+/** The manifest must be the very one that the state store published. */
+function assertRecorded(
+  actor: Actor,
+  checkpoint: CheckpointId,
+  row: CheckpointRow | null,
+  opened: OpenedCheckpoint,
+): void {
+  const { manifest } = opened;
+  if (row === null) {
+    throw new PerdureError("checkpoint_not_found", `Checkpoint ${checkpoint} is not recorded`);
+  }
+  if (
+    manifest.agent !== actor.id ||
+    manifest.checkpoint !== checkpoint ||
+    opened.digest !== row.digest
+  ) {
+    throw new PerdureError(
+      "checkpoint_digest_mismatch",
+      `The manifest of ${checkpoint} is not the one that was published`,
+      { details: { part: "manifest" } },
+    );
+  }
+}
+
+export function verifiedChecks(opened: OpenedCheckpoint): GateCheck[] {
+  const { manifest } = opened;
+  const passed = (check: string, detail: string): GateCheck => ({
+    check,
+    outcome: "passed",
+    detail,
+  });
+  return [
+    passed("manifest", "Digest and signature are right."),
+    passed("devices", "The device state has its digest."),
+    passed(
+      "memory",
+      `${manifest.memory?.storedPages ?? 0} stored pages, each verified as it is read.`,
+    ),
+    passed(
+      "layers",
+      `${manifest.disk.layers.length} disk layers are the files that were verified.`,
+    ),
+    passed("substrate", "This host offers what the checkpoint was captured on."),
+    manifest.frozen
+      ? passed("cut", "The workload was frozen at the cut.")
+      : {
+          check: "cut",
+          outcome: "notice",
+          detail:
+            "The workload did not freeze in time; the cut is one instant of a running system.",
+        },
+  ];
+}

@@ -1,0 +1,11 @@
+/** The daemon's log: one JSON object per line on stderr. */
+import type { Log, LogLevel } from "./core/ports/log.ts";
+
+const order: readonly LogLevel[] = ["debug", "info", "warn", "error"];
+
+export function createLog(least: LogLevel, write: (line: string) => void): Log {
+  return (level, message, facts = {}) => {
+    if (order.indexOf(level) < order.indexOf(least)) return;
+    write(`${JSON.stringify({ at: new Date().toISOString(), level, message, ...facts })}\n`);
+  };
+}
