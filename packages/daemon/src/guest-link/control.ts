@@ -1,0 +1,252 @@
+/** Control operations: what the wake gate, the sleep and the idle watch ask of the guest agent. */
+import { PerdureError, type ErrorCode } from "@perdure/protocol";
+import type { Clock } from "../core/ports/clock.ts";
+import type {
+  GuestClock,
+  GuestIdentity,
+  GuestInfo,
+  GuestStats,
+  GuestTimer,
+  HookResult,
+} from "../core/ports/guest-link.ts";
+import { call, type Call } from "./call.ts";
+import { setGuestClock } from "./clock-sync.ts";
+import { ANSWER_GRACE_MS, CONTROL_DEADLINE_MS } from "./deadline.ts";
+import type { Epoch } from "./epoch.ts";
+import { decodeExit } from "./exit.ts";
+import { FieldWriter, type Fields } from "./field.ts";
+import { operation, tag } from "./operation.ts";
+import { violation } from "./violation.ts";
+
+export const TIMERS_MAX = 512;
+const HOOKS_MAX = 1024;
+const STATS_MAX = 256;
+const ENTROPY_BYTES_MIN = 32;
+const ENTROPY_BYTES_MAX = 512;
+
+/** The operations of one epoch that are allowed at any time. */
+export class Control {
+  readonly #epoch: Epoch;
+  readonly #clock: Clock;
+
+  constructor(epoch: Epoch, clock: Clock) {
+    this.#epoch = epoch;
+    this.#clock = clock;
+  }
+
+  info(deadlineMs: number): Promise<GuestInfo> {
+    return this.#call({
+      op: operation.info,
+      action: "ask the guest agent who it is",
+      deadlineMs,
+      decode: (fields) => ({
+        version: fields.string(tag.version, 256),
+        bootId: fields.string(tag.bootId, 256),
+        generation: fields.number(tag.generation),
+        frozen: fields.flag(tag.frozen),
+      }),
+    });
+  }
+
+  setClock(deadlineMs: number): Promise<GuestClock> {
+    const probe = {
+      ping: (leftMs: number) =>
+        this.#call({
+          op: operation.ping,
+          action: "read the guest's clock",
+          deadlineMs: leftMs,
+          decode: (fields) => ({
+            guestMs: decodeRealtimeMs(fields),
+            atMs: this.#clock.monotonicMs(),
+          }),
+        }),
+      adjust: (deltaMs: number, leftMs: number) =>
+        this.#call({
+          op: operation.clockAdjust,
+          action: "set the guest's clock",
+          deadlineMs: leftMs,
+          fields: new FieldWriter().signed(tag.deltaNs, BigInt(Math.round(deltaMs * 1e6))),
+          decode: nothing,
+        }),
+    };
+    return setGuestClock(probe, this.#clock, deadlineMs);
+  }
+
+  async addEntropy(bytes: Uint8Array): Promise<void> {
+    if (bytes.length < ENTROPY_BYTES_MIN || bytes.length > ENTROPY_BYTES_MAX) {
+      throw new PerdureError(
+        "bad_request",
+        `Cannot add entropy: ${bytes.length} bytes given, ${ENTROPY_BYTES_MIN} to ${ENTROPY_BYTES_MAX} are allowed`,
+      );
+    }
+    return this.#call({
+      op: operation.entropy,
+      action: "add entropy",
+      deadlineMs: CONTROL_DEADLINE_MS,
+      fields: new FieldWriter().bytes(tag.bytes, bytes),
+      decode: nothing,
+    });
+  }
+
+  flush(deadlineMs: number): Promise<void> {
+    const action = "flush the guest's file systems";
+    return renamed("flush_timeout", this.#timed(operation.flush, action, deadlineMs));
+  }
+
+  freeze(deadlineMs: number): Promise<void> {
+    const action = "freeze the workload";
+    return renamed("freeze_timeout", this.#timed(operation.freeze, action, deadlineMs));
+  }
+
+  thaw(): Promise<void> {
+    return this.#call({
+      op: operation.thaw,
+      action: "thaw the workload",
+      deadlineMs: CONTROL_DEADLINE_MS,
+      decode: nothing,
+    });
+  }
+
+  setGeneration(generation: number, json: string): Promise<void> {
+    return this.#call({
+      op: operation.generation,
+      action: `write generation ${generation} into the VM`,
+      deadlineMs: CONTROL_DEADLINE_MS,
+      fields: new FieldWriter().number(tag.generation, generation).string(tag.json, json),
+      decode: nothing,
+    });
+  }
+
+  setIdentity(identity: GuestIdentity): Promise<void> {
+    const fields = new FieldWriter()
+      .string(tag.hostname, identity.hostname)
+      .string(tag.machineId, identity.machineId)
+      .string(tag.bootId, identity.bootId);
+    for (const { path, mode, bytes } of identity.files) {
+      fields.nested(
+        tag.file,
+        new FieldWriter().string(tag.path, path).number(tag.mode, mode).bytes(tag.bytes, bytes),
+      );
+    }
+    return this.#call({
+      op: operation.identity,
+      action: "give the VM its identity",
+      deadlineMs: CONTROL_DEADLINE_MS,
+      fields,
+      decode: nothing,
+    });
+  }
+
+  runHooks(deadlineMs: number): Promise<readonly HookResult[]> {
+    return this.#call({
+      op: operation.hooks,
+      action: "run the resume hooks",
+      deadlineMs: deadlineMs + ANSWER_GRACE_MS,
+      fields: new FieldWriter().number(tag.deadlineMs, deadlineMs),
+      decode: (fields) => fields.nested(tag.hook, HOOKS_MAX).map(decodeHook),
+    });
+  }
+
+  stats(): Promise<GuestStats> {
+    return this.#call({
+      op: operation.stats,
+      action: "read the guest's statistics",
+      deadlineMs: CONTROL_DEADLINE_MS,
+      decode: decodeStats,
+    });
+  }
+
+  timers(): Promise<readonly GuestTimer[]> {
+    return this.#call({
+      op: operation.timers,
+      action: "list the guest's timers",
+      deadlineMs: CONTROL_DEADLINE_MS,
+      decode: (fields) =>
+        fields.nested(tag.timer, TIMERS_MAX).map((timer) => ({
+          pid: timer.number(tag.pid),
+          name: timer.string(tag.name, 256),
+          dueInMs: timer.number(tag.dueInMs),
+        })),
+    });
+  }
+
+  dropCaches(deadlineMs: number): Promise<void> {
+    return this.#timed(operation.dropCaches, "drop the guest's caches", deadlineMs);
+  }
+
+  shutdown(deadlineMs: number): Promise<void> {
+    return this.#timed(operation.shutdown, "shut the VM down", deadlineMs, CONTROL_DEADLINE_MS);
+  }
+
+  #timed(
+    op: Call<unknown>["op"],
+    action: string,
+    deadlineMs: number,
+    graceMs = ANSWER_GRACE_MS,
+  ): Promise<void> {
+    return this.#call({
+      op,
+      action,
+      deadlineMs: deadlineMs + graceMs,
+      fields: new FieldWriter().number(tag.deadlineMs, deadlineMs),
+      decode: nothing,
+    });
+  }
+
+  #call<T>(wanted: Omit<Call<T>, "control">): Promise<T> {
+    return call(this.#epoch, this.#clock, { ...wanted, control: true });
+  }
+}
+
+function nothing(): void {
+  // The answer says no more than that it was done.
+}
+
+/** Gives `deadline_exceeded` the name that it has for this operation. */
+async function renamed(code: ErrorCode, work: Promise<void>): Promise<void> {
+  try {
+    await work;
+  } catch (error) {
+    if (!(error instanceof PerdureError) || error.code !== "deadline_exceeded") throw error;
+    throw new PerdureError(code, error.message, { details: error.details, cause: error });
+  }
+}
+
+function decodeRealtimeMs(fields: Fields): number {
+  const ns = fields.wide(tag.realtimeNs);
+  if (ns >= 2n ** 63n) throw violation("a wall clock out of range");
+  return Number(ns / 1000n) / 1000;
+}
+
+function decodeHook(fields: Fields): HookResult {
+  return {
+    path: fields.string(tag.path, 4096),
+    ...decodeExit(fields),
+    output: new TextDecoder().decode(fields.optionalBytes(tag.bytes) ?? new Uint8Array()),
+  };
+}
+
+function decodeStats(fields: Fields): GuestStats {
+  const values = new Map<string, number>();
+  for (const stat of fields.nested(tag.stat, STATS_MAX)) {
+    values.set(stat.string(tag.name, 64), stat.number(tag.value));
+  }
+  const value = (name: keyof GuestStats): number => {
+    const found = values.get(name);
+    if (found === undefined) throw violation(`the statistic ${name} is missing`);
+    return found;
+  };
+  return {
+    memTotalBytes: value("memTotalBytes"),
+    memAvailableBytes: value("memAvailableBytes"),
+    anonBytes: value("anonBytes"),
+    shmemBytes: value("shmemBytes"),
+    cachedBytes: value("cachedBytes"),
+    cpuUsec: value("cpuUsec"),
+    processes: value("processes"),
+    load1Milli: value("load1Milli"),
+    diskTotalBytes: value("diskTotalBytes"),
+    diskFreeBytes: value("diskFreeBytes"),
+    diskWriteBytes: value("diskWriteBytes"),
+  };
+}

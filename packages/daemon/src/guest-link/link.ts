@@ -1,0 +1,157 @@
+/**
+ * The guest link over any byte stream: what the port `GuestLink` promises, put together.
+ *
+ * I4: `letOut` opens the host's side of the boundary; before it only `Control` gets through.
+ */
+import type { Duplex } from "node:stream";
+import type { ProcessView } from "@perdure/protocol";
+import type { Clock } from "../core/ports/clock.ts";
+import type {
+  FileFacts,
+  GuestClock,
+  GuestExec,
+  GuestIdentity,
+  GuestInfo,
+  GuestLink,
+  GuestStats,
+  GuestTimer,
+  HookResult,
+  OutputPiece,
+} from "../core/ports/guest-link.ts";
+import { Connection } from "./connection.ts";
+import { Control } from "./control.ts";
+import { readFile, statFile, writeFile } from "./file.ts";
+import { OutputReader } from "./output.ts";
+import { exec, forgetProcess, listProcesses, sendSignal } from "./process.ts";
+import { StdinStreams } from "./stdin.ts";
+
+export class StreamGuestLink implements GuestLink {
+  readonly closed: Promise<string>;
+  readonly #connection: Connection;
+  readonly #clock: Clock;
+  readonly #stdin: StdinStreams;
+
+  /** Reads and discards from `socket` at once. */
+  constructor(socket: Duplex, clock: Clock) {
+    this.#connection = new Connection(socket, clock);
+    this.#clock = clock;
+    this.#stdin = new StdinStreams(clock);
+    this.closed = this.#connection.closed;
+  }
+
+  get droppedFrames(): number {
+    return this.#connection.droppedFrames;
+  }
+
+  sync(generation: number, deadlineMs: number): Promise<void> {
+    return this.#connection.sync(generation, deadlineMs);
+  }
+
+  letOut(): void {
+    this.#connection.epoch.allowUsers();
+  }
+
+  close(reason: string): void {
+    this.#connection.close(reason);
+  }
+
+  async info(deadlineMs: number): Promise<GuestInfo> {
+    return this.#control.info(deadlineMs);
+  }
+
+  async setClock(deadlineMs: number): Promise<GuestClock> {
+    return this.#control.setClock(deadlineMs);
+  }
+
+  async addEntropy(bytes: Uint8Array): Promise<void> {
+    return this.#control.addEntropy(bytes);
+  }
+
+  async flush(deadlineMs: number): Promise<void> {
+    return this.#control.flush(deadlineMs);
+  }
+
+  async freeze(deadlineMs: number): Promise<void> {
+    return this.#control.freeze(deadlineMs);
+  }
+
+  async thaw(): Promise<void> {
+    return this.#control.thaw();
+  }
+
+  async setGeneration(generation: number, json: string): Promise<void> {
+    return this.#control.setGeneration(generation, json);
+  }
+
+  async setIdentity(identity: GuestIdentity): Promise<void> {
+    return this.#control.setIdentity(identity);
+  }
+
+  async runHooks(deadlineMs: number): Promise<readonly HookResult[]> {
+    return this.#control.runHooks(deadlineMs);
+  }
+
+  async stats(): Promise<GuestStats> {
+    return this.#control.stats();
+  }
+
+  async timers(): Promise<readonly GuestTimer[]> {
+    return this.#control.timers();
+  }
+
+  async dropCaches(deadlineMs: number): Promise<void> {
+    return this.#control.dropCaches(deadlineMs);
+  }
+
+  async shutdown(deadlineMs: number): Promise<void> {
+    return this.#control.shutdown(deadlineMs);
+  }
+
+  async exec(request: GuestExec): Promise<{ process: number; pid: number }> {
+    return exec(this.#connection.epoch, this.#clock, request);
+  }
+
+  async processes(): Promise<readonly ProcessView[]> {
+    return listProcesses(this.#connection.epoch, this.#clock);
+  }
+
+  attach(process: number, offset: number): AsyncIterable<OutputPiece> {
+    return new OutputReader(() => this.#connection.epoch, this.#clock, process, offset);
+  }
+
+  async writeStdin(process: number, bytes: Uint8Array, end: boolean): Promise<void> {
+    return this.#stdin.write(this.#connection.epoch, process, bytes, end);
+  }
+
+  async signal(process: number, signal: number, tree: boolean, deadlineMs: number): Promise<void> {
+    const target = { process, signal, tree };
+    return sendSignal(this.#connection.epoch, this.#clock, target, deadlineMs);
+  }
+
+  async forget(process: number): Promise<void> {
+    return forgetProcess(this.#connection.epoch, this.#clock, process);
+  }
+
+  async stat(path: string, user: string): Promise<FileFacts> {
+    return statFile(this.#connection.epoch, this.#clock, path, user);
+  }
+
+  async readFile(
+    path: string,
+    user: string,
+  ): Promise<{ facts: FileFacts; bytes: AsyncIterable<Uint8Array> }> {
+    return readFile(this.#connection.epoch, this.#clock, path, user);
+  }
+
+  async writeFile(
+    path: string,
+    options: { user: string; mode: number; size: number },
+    bytes: AsyncIterable<Uint8Array>,
+  ): Promise<void> {
+    return writeFile(this.#connection.epoch, this.#clock, path, options, bytes);
+  }
+
+  get #control(): Control {
+    return new Control(this.#connection.epoch, this.#clock);
+  }
+}
