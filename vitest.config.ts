@@ -8,14 +8,19 @@ export default defineConfig({
       {
         test: {
           name: "unit",
-          include: ["packages/*/src/**/*.test.ts", "test/contract/**/*.test.ts", "tools/**/*.test.ts"],
+          include: [
+            "packages/*/src/**/*.test.ts",
+            "bench/**/*.test.ts",
+            "test/{contract,simulation}/**/*.test.ts",
+            "tools/**/*.test.ts",
+          ],
           testTimeout: 60_000,
         },
       },
       {
         test: {
           name: "vm",
-          include: ["test/{e2e,crash,substrate}/**/*.test.ts"],
+          include: ["test/{e2e,crash,substrate,kvm-bare}/**/*.test.ts"],
           fileParallelism: false,
           testTimeout: 300_000,
           hookTimeout: 300_000,
