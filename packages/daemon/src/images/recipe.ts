@@ -49,8 +49,9 @@ const modules = ["virtio_pci", "virtio_blk", "virtio_console"];
  * - `no_timer_check`: the boot-time timer check counts ticks against a delay loop, which fails at
  *   random on a busy host.
  * - `cryptomgr.notests`: leaves out self-tests of ciphers, 0.2 s of a boot under emulation.
- * - Left as the kernel has them: address randomisation and CPU mitigations; switching them off makes
- *   no measurable difference to a boot.
+ * - Left as the kernel has them: address randomisation and CPU mitigations, because switching them
+ *   off makes no measurable difference to a boot; and the watchdog over the TSC (no `tsc=reliable`),
+ *   because it is what notices a host whose TSC runs at another rate.
  */
 const kernelOptions = [
   "console=ttyS0",
