@@ -1,0 +1,302 @@
+/** The client against the real server, with commands that need no VM. */
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { runInThisContext } from "node:vm";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { PerdureError } from "@perdure/protocol";
+import { createFakeCommands } from "../../daemon/src/api/fake-commands.ts";
+import type { FakeCommands } from "../../daemon/src/api/fake-commands.ts";
+import { openApiServer } from "../../daemon/src/api/server.ts";
+import type { ApiServer } from "../../daemon/src/api/server.ts";
+import { Perdure } from "./client.ts";
+import type { Output } from "./output.ts";
+
+let folder: string;
+let commands: FakeCommands;
+let server: ApiServer;
+let perdure: Perdure;
+let shutdowns = 0;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "perdure-sdk-"));
+  commands = createFakeCommands();
+  const socketPath = join(folder, "run", "perdure.sock");
+  server = await openApiServer({
+    commands,
+    socketPath,
+    health: () => ({ version: "0.1.0", pid: 1, startedAtMs: 1, home: folder }),
+    shutdown: () => {
+      shutdowns += 1;
+    },
+  });
+  perdure = new Perdure({ socketPath });
+  await perdure.create({ name: "a1" });
+});
+afterEach(async () => {
+  await perdure.close();
+  commands.dispose();
+  await server.close(0);
+  await rm(folder, { recursive: true });
+});
+
+async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const list: T[] = [];
+  for await (const item of items) list.push(item);
+  return list;
+}
+const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString();
+
+describe("errors", () => {
+  it("rebuilds the daemon's error whole", async () => {
+    const sent = new PerdureError("agent_state", 'Cannot sleep agent "a1": state is stopped', {
+      hint: "Start it first.",
+      details: { state: "stopped" },
+    });
+    commands.failNext(sent);
+    const met: unknown = await perdure.sleep("a1").catch((error: unknown) => error);
+    expect(met).toBeInstanceOf(PerdureError);
+    expect((met as PerdureError).toJSON()).toEqual(sent.toJSON());
+  });
+
+  it("says that no daemon is reachable, by socket and by URL", async () => {
+    for (const options of [
+      { socketPath: join(folder, "none.sock") },
+      { url: "http://127.0.0.1:1" },
+    ]) {
+      await using other = new Perdure(options);
+      await expect(other.health()).rejects.toMatchObject({ code: "daemon_unreachable" });
+    }
+  });
+
+  it("tells a cut connection from a daemon that is not there", async () => {
+    commands.execute = () => new Promise(() => undefined);
+    const sleeping = perdure.sleep("a1");
+    const refused = expect(sleeping).rejects.toMatchObject({ code: "interrupted", retry: "check" });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    await server.close(0);
+    await refused;
+  });
+
+  it("is cancelled by its signal", async () => {
+    commands.execute = () => new Promise(() => undefined);
+    const signal = AbortSignal.timeout(30);
+    await expect(perdure.wake("a1", { signal })).rejects.toMatchObject({ code: "cancelled" });
+  });
+
+  it("does not take another server's answers for the daemon's", async () => {
+    const stranger = createServer((request, response) => {
+      response.statusCode = request.url === "/v1/doctor" ? 500 : 200;
+      response.end("<html>hello</html>");
+    });
+    await new Promise<void>((resolve) => stranger.listen(0, "127.0.0.1", resolve));
+    await using other = new Perdure({
+      url: `http://127.0.0.1:${(stranger.address() as AddressInfo).port}`,
+    });
+    await expect(other.health()).rejects.toMatchObject({ code: "internal" });
+    await expect(other.doctor()).rejects.toMatchObject({ code: "internal" });
+    stranger.closeAllConnections();
+    stranger.close();
+  });
+});
+
+describe("agents", () => {
+  it("lists all pages, or one", async () => {
+    for (let i = 0; i < 5; i++) await perdure.create({ name: `b${i}` });
+    const names = (await all(perdure.list())).map(({ name }) => name);
+    expect(names).toEqual(["a1", "b0", "b1", "b2", "b3", "b4"]);
+    const original = commands.list.bind(commands);
+    let pages = 0;
+    commands.list = (query) => {
+      pages += 1;
+      return original({ ...query, limit: 2 });
+    };
+    expect(await all(perdure.list({ prefix: "b" }))).toHaveLength(5);
+    expect(pages).toBe(3);
+    const page = await perdure.listPage({ after: "b0", limit: 2 });
+    expect(page).toMatchObject({ agents: [{ name: "b1" }, { name: "b2" }], next: "b2" });
+  });
+
+  it("sends each verb and gives back its result", async () => {
+    expect((await perdure.sleep("a1")).state).toBe("asleep");
+    const { agent, report } = await perdure.wake("a1");
+    expect([agent.state, report?.verdict]).toEqual(["awake", "continue"]);
+    expect((await perdure.checkpoint("a1", { name: "x" })).name).toBe("x");
+    expect((await perdure.checkpoint("a1")).name).toBeNull();
+    expect(await perdure.checkpoints("a1")).toHaveLength(2);
+    expect((await perdure.stop("a1")).state).toBe("stopped");
+    expect((await perdure.start("a1")).agent.state).toBe("awake");
+    await perdure.recover("a1", { from: "disk" });
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "recover", from: "disk" });
+    expect((await perdure.report("a1"))?.name).toBe("a1");
+    expect((await perdure.doctor()).ready).toBe(true);
+    expect((await perdure.health()).home).toBe(folder);
+    expect((await perdure.remove(agent.id)).state).toBe("removed");
+    await expect(perdure.show("a1")).rejects.toMatchObject({ code: "agent_not_found" });
+    await perdure.shutdown();
+    await expect.poll(() => shutdowns).toBe(1);
+  });
+
+  it("keeps a name with slashes in its place in the path", async () => {
+    await expect(perdure.show("a1/files?path=/x")).rejects.toMatchObject({ code: "bad_request" });
+    await expect(perdure.show("..")).rejects.toBeInstanceOf(PerdureError);
+  });
+});
+
+describe("processes", () => {
+  it("runs a program and collects what it wrote, up to a limit", async () => {
+    const argv = ["sh", "-c", "printf out; printf err >&2; exit 4"];
+    const result = await perdure.run("a1", argv);
+    expect(result).toMatchObject({ exitCode: 4, signal: null, timedOut: false, cutBytes: 0 });
+    expect([text(result.stdout), text(result.stderr)]).toEqual(["out", "err"]);
+    const limited = await perdure.run("a1", ["head", "-c", "1000000", "/dev/zero"], {
+      limitBytes: 10,
+    });
+    expect([limited.stdout.length, limited.cutBytes]).toEqual([10, 999_990]);
+    const late = await perdure.run("a1", ["sleep", "60"], { timeoutMs: 50 });
+    expect(late).toMatchObject({ timedOut: true, signal: 9 });
+  });
+
+  it("feeds stdin in chunks of any size, and reads it back", async () => {
+    const process = await perdure.exec("a1", ["cat"], { stdin: true });
+    const sent = Buffer.alloc(2_500_000, "0123456789");
+    const writing = process.writeStdin(sent, { end: true });
+    const received: Uint8Array[] = [];
+    for await (const event of process.output()) {
+      if (event.type === "output") received.push(event.bytes);
+    }
+    await writing;
+    expect(Buffer.concat(received).equals(sent)).toBe(true);
+    await expect(process.writeStdin("more")).rejects.toMatchObject({ code: "stdin_closed" });
+  });
+
+  it("attaches again by offset with no gap and no repeat", async () => {
+    const { process } = await perdure.exec(
+      "a1",
+      ["sh", "-c", "printf abcdef; read x; printf ghi"],
+      {
+        stdin: true,
+      },
+    );
+    const handle = perdure.process("a1", process);
+    let first = "";
+    for await (const event of handle.output()) {
+      if (event.type === "output") first += text(event.bytes);
+      if (first.length >= 6) break;
+    }
+    await handle.writeStdin("\n", { end: true });
+    const rest = (await all(handle.output({ offset: 4 }))).map((event) =>
+      event.type === "output" ? text(event.bytes) : event.type,
+    );
+    expect(first).toBe("abcdef");
+    expect(rest.join("")).toBe("efghiexit");
+  });
+
+  it("says interrupted at a sleep: as an event to a reader, as an error to a waiter", async () => {
+    const process = await perdure.exec("a1", ["sleep", "60"]);
+    const events: Promise<Output[]> = all(process.output());
+    const waiting = expect(process.wait()).rejects.toMatchObject({
+      code: "interrupted",
+      details: { reason: "sleep", offset: 0 },
+    });
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    await perdure.sleep("a1");
+    await waiting;
+    expect(await events).toEqual([{ type: "interrupted", reason: "sleep", offset: 0 }]);
+    await process.signal("SIGKILL");
+    expect(await process.wait()).toEqual({ exitCode: null, signal: 9, timedOut: false });
+    expect(await perdure.processes("a1")).toMatchObject([{ process: 1, running: false }]);
+  });
+
+  it("throws what the daemon met while it read the output", async () => {
+    commands.output = () =>
+      Promise.resolve(
+        (async function* () {
+          await Promise.resolve();
+          yield { type: "cut", from: 0, to: 5 } as const;
+          throw new PerdureError("guest_timeout", "The guest does not answer");
+        })(),
+      );
+    const reading = all(perdure.process("a1", 1).output());
+    await expect(reading).rejects.toMatchObject({ code: "guest_timeout" });
+  });
+
+  it("reads no faster than its consumer", async () => {
+    let produced = 0;
+    const bytes = new Uint8Array(65_536);
+    commands.output = (_target, _offset, signal) =>
+      Promise.resolve(
+        (async function* () {
+          while (!signal.aborted && produced < 2000) {
+            await Promise.resolve();
+            yield { type: "output", stream: "stdout", offset: produced++ * 65_536, bytes } as const;
+          }
+        })(),
+      );
+    const output = perdure.process("a1", 1).output();
+    await output.next();
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(produced).toBeLessThan(60);
+    await output.return(undefined);
+  });
+});
+
+describe("files", () => {
+  it("writes and reads text, bytes and streams", async () => {
+    await perdure.writeFile("a1", "/a", "Größe", { mode: 0o600 });
+    const file = await perdure.readFile("a1", "/a");
+    expect(file.facts).toEqual({ size: 7, mode: 0o600, uid: 1000, gid: 1000, mtimeMs: 1.7e12 });
+    expect(await file.text()).toBe("Größe");
+    const bytes = Buffer.alloc(3 << 20, "x");
+    const chunks = async function* (): AsyncGenerator<Uint8Array> {
+      await Promise.resolve();
+      for (let at = 0; at < bytes.length; at += 1 << 16) yield bytes.subarray(at, at + (1 << 16));
+    };
+    await perdure.writeFile("a1", "/b", chunks(), { size: bytes.length });
+    const back = await (await perdure.readFile("a1", "/b")).collect();
+    expect(bytes.equals(back)).toBe(true);
+    await perdure.writeFile("a1", "/empty", "");
+    expect(await (await perdure.readFile("a1", "/empty")).collect()).toHaveLength(0);
+  });
+
+  it("refuses a stream that is not as long as it said, before and after", async () => {
+    const two = async function* (): AsyncGenerator<Uint8Array> {
+      await Promise.resolve();
+      yield Buffer.from("ab");
+    };
+    await expect(perdure.writeFile("a1", "/c", two())).rejects.toMatchObject({
+      code: "bad_request",
+    });
+    for (const size of [1, 3]) {
+      await expect(perdure.writeFile("a1", "/c", two(), { size })).rejects.toMatchObject({
+        code: "size_mismatch",
+      });
+    }
+    await expect(perdure.readFile("a1", "/c")).rejects.toMatchObject({ code: "path_not_found" });
+  });
+
+  it("gives the refusal, not a broken pipe, to a large upload", async () => {
+    const upload = perdure.writeFile("a1", "/denied/x", Buffer.alloc(16 << 20));
+    await expect(upload).rejects.toMatchObject({ code: "path_denied" });
+  });
+});
+
+it.each(["client.ts", "process-handle.ts"])(
+  "documents every method of %s with an example that runs",
+  async (file) => {
+    const source = await readFile(join(import.meta.dirname, file), "utf8");
+    const methods = source.match(/^ {2}(async )?\*?(?!constructor|close)[a-z]\w*\(/gm) ?? [];
+    const examples = [...source.matchAll(/@example\n((?: {3}\* .*\n)+?) {3}\*\//g)];
+    expect(examples).toHaveLength(methods.length);
+    for (const [, block = ""] of examples) {
+      await perdure.remove("a1").catch(() => undefined);
+      await perdure.create({ name: "a1" });
+      const body = block.replaceAll(/^ {3}\* /gm, "");
+      const code = `(async (perdure, console) => {\n${body}})`;
+      const run = runInThisContext(code) as (...values: unknown[]) => Promise<void>;
+      await run(perdure, { log: () => undefined });
+    }
+  },
+);

@@ -1,0 +1,48 @@
+/** The stream of a process's output, from lines of JSON into events with bytes. */
+import { outputEventSchema, PerdureError } from "@perdure/protocol";
+import type { Exit } from "@perdure/protocol";
+
+/** What `output()` yields, in order. `exit` and `interrupted` are always the last. */
+export type Output =
+  | {
+      readonly type: "output";
+      readonly stream: "stdout" | "stderr";
+      /** Of the first byte of `bytes`, counted over both streams together. */
+      readonly offset: number;
+      readonly bytes: Uint8Array;
+    }
+  /** Bytes `from` up to `to` are not kept any more. */
+  | { readonly type: "cut"; readonly from: number; readonly to: number }
+  | ({ readonly type: "exit" } & Exit)
+  /** The agent slept, stopped or moved on, or the daemon ended. Read on from `offset` later. */
+  | { readonly type: "interrupted"; readonly reason: string; readonly offset: number };
+
+/** @throws `interrupted` where the stream breaks off; the error that the daemon met while reading */
+export async function* readOutput(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Output> {
+  for await (const line of splitLines(chunks)) {
+    const parsed = outputEventSchema.safeParse(JSON.parse(line));
+    if (!parsed.success) continue;
+    const event = parsed.data;
+    if (event.type === "error") throw PerdureError.fromBody(event.error);
+    if (event.type === "output") {
+      const { data, ...rest } = event;
+      yield { ...rest, bytes: Buffer.from(data, "base64") };
+      continue;
+    }
+    yield event;
+    if (event.type !== "cut") return;
+  }
+  throw new PerdureError("interrupted", "The output ended before the process did", {
+    hint: "Attach again from the last offset.",
+  });
+}
+
+async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let begun = "";
+  for await (const chunk of chunks) {
+    const parts = (begun + decoder.decode(chunk, { stream: true })).split("\n");
+    begun = parts.pop() ?? "";
+    yield* parts;
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * Where the daemon's files are, for everyone who must find or start it on this host.
+ *
+ * Home is `PERDURE_HOME`, else `/var/lib/perdure` for root and `~/.local/share/perdure` for others;
+ * the socket is `PERDURE_SOCKET`, else `<home>/run/perdure.sock`.
+ */
+import { homedir } from "node:os";
+import { join, resolve } from "node:path";
+
+/** Absolute paths of one data directory. */
+export interface DaemonPaths {
+  readonly home: string;
+  /** Sockets and logs; made anew by a daemon that finds it gone. */
+  readonly run: string;
+  readonly socket: string;
+  /** What a daemon that was started in the background writes. */
+  readonly log: string;
+}
+
+export interface DaemonPathOptions {
+  readonly home?: string;
+  readonly socket?: string;
+  /** Default: the process's own. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+}
+
+/**
+ * The paths that hold where nothing else is said. Does no I/O.
+ *
+ * @example
+ * const { socket, log } = daemonPaths({ home: "/srv/perdure" });
+ */
+export function daemonPaths(options: DaemonPathOptions = {}): DaemonPaths {
+  const env = options.env ?? process.env;
+  const home = resolve(options.home ?? nonEmpty(env["PERDURE_HOME"]) ?? defaultHome());
+  const run = join(home, "run");
+  const socket =
+    options.socket ??
+    (options.home === undefined ? nonEmpty(env["PERDURE_SOCKET"]) : undefined) ??
+    join(run, "perdure.sock");
+  return { home, run, socket: resolve(socket), log: join(run, "daemon.log") };
+}
+
+function defaultHome(): string {
+  return process.getuid?.() === 0
+    ? "/var/lib/perdure"
+    : join(homedir(), ".local", "share", "perdure");
+}
+
+function nonEmpty(text: string | undefined): string | undefined {
+  return text === "" ? undefined : text;
+}

@@ -1,0 +1,131 @@
+/** A program in an agent, as a handle. Making one does no I/O: a process is named by its number. */
+import { constants } from "node:os";
+import { apiLimits, PerdureError } from "@perdure/protocol";
+import type { Exit } from "@perdure/protocol";
+import { readOutput } from "./output.ts";
+import type { Output } from "./output.ts";
+import type { CallOptions, Transport } from "./transport.ts";
+
+/** A number, or a name as in `SIGINT`. */
+export type SignalName = keyof typeof constants.signals;
+
+export class ProcessHandle {
+  /** As it was given: name or id. */
+  readonly agent: string;
+  /** Names the process for as long as the agent keeps its memory. */
+  readonly process: number;
+  readonly #transport: Transport;
+  readonly #path: string;
+
+  constructor(transport: Transport, agent: string, process: number) {
+    this.agent = agent;
+    this.process = process;
+    this.#transport = transport;
+    this.#path = `/v1/agents/${encodeURIComponent(agent)}/processes/${process}`;
+  }
+
+  /**
+   * Output from byte `offset` on, then `exit` or `interrupted`. Leaving the loop detaches; the process
+   * goes on. What is not consumed is not read: a process that writes faster waits.
+   *
+   * @param offset counts the bytes of stdout and stderr together; default 0, the beginning
+   * @throws `process_not_found`, `agent_not_found`, `interrupted` where the connection breaks off
+   * @example
+   * const process = await perdure.exec("a1", ["echo", "hello"]);
+   * for await (const event of process.output()) {
+   *   if (event.type === "output") console.log(event.stream, new TextDecoder().decode(event.bytes));
+   * }
+   */
+  async *output(options: CallOptions & { readonly offset?: number } = {}): AsyncGenerator<Output> {
+    const { bytes } = await this.#transport.stream({
+      method: "GET",
+      path: `${this.#path}/output`,
+      query: { offset: options.offset },
+      signal: options.signal,
+    });
+    yield* readOutput(bytes);
+  }
+
+  /**
+   * Waits for the process to end. Its output is read and dropped.
+   *
+   * @throws `interrupted` where the agent sleeps or stops first; the process may go on at the next wake
+   * @example
+   * const process = await perdure.exec("a1", ["true"]);
+   * const { exitCode } = await process.wait();
+   */
+  async wait(options: CallOptions = {}): Promise<Exit> {
+    for await (const event of this.output(options)) {
+      if (event.type === "exit") {
+        return { exitCode: event.exitCode, signal: event.signal, timedOut: event.timedOut };
+      }
+      if (event.type === "interrupted") throw interruptedError(this, event);
+    }
+    throw new PerdureError("internal", "The output ended without an exit");
+  }
+
+  /**
+   * Writes to the process's stdin as the guest takes it. The process must have been started with
+   * `stdin: true`.
+   *
+   * @param end closes stdin after these bytes
+   * @throws `stdin_closed`, `process_not_found`
+   * @example
+   * const process = await perdure.exec("a1", ["cat"], { stdin: true });
+   * await process.writeStdin("hello\n", { end: true });
+   */
+  async writeStdin(
+    data: string | Uint8Array,
+    options: CallOptions & { readonly end?: boolean } = {},
+  ): Promise<void> {
+    const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
+    const step = apiLimits.stdinChunkBytesMax;
+    let at = 0;
+    do {
+      const last = at + step >= bytes.length;
+      await this.#transport.empty({
+        method: "POST",
+        path: `${this.#path}/stdin`,
+        query: { end: options.end === true && last },
+        body: bytes.subarray(at, at + step),
+        signal: options.signal,
+      });
+      at += step;
+    } while (at < bytes.length);
+  }
+
+  /**
+   * Sends a signal to the process and everything it started. `SIGKILL` resolves when all are gone.
+   *
+   * @param tree false: the process alone
+   * @throws `process_not_found`, `process_ended`
+   * @example
+   * const process = await perdure.exec("a1", ["sleep", "60"]);
+   * await process.signal("SIGTERM");
+   */
+  async signal(
+    signal: number | SignalName = "SIGTERM",
+    options: CallOptions & { readonly tree?: boolean } = {},
+  ): Promise<void> {
+    await this.#transport.empty({
+      method: "POST",
+      path: `${this.#path}/signal`,
+      json: {
+        signal: typeof signal === "number" ? signal : constants.signals[signal],
+        tree: options.tree ?? true,
+      },
+      signal: options.signal,
+    });
+  }
+}
+
+export function interruptedError(
+  { agent, process }: ProcessHandle,
+  { reason, offset }: Output & { type: "interrupted" },
+): PerdureError {
+  return new PerdureError(
+    "interrupted",
+    `Process ${process} of agent "${agent}" is out of reach: ${reason}`,
+    { hint: `Attach again from offset ${offset} when it is awake.`, details: { reason, offset } },
+  );
+}
