@@ -1,0 +1,144 @@
+/**
+ * A control group per VM process, outside of the daemon's own, so that stopping the daemon ends no VM
+ * and a VM cannot take the host's memory. Version 1 and 2; where neither can be made VMs run without.
+ *
+ * The base's page cache is charged to the group whose process touched it first. It is clean, so the
+ * kernel gives it up under pressure: it does not count against a VM's limit in effect.
+ */
+import { mkdir, readFile, readdir, rmdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { MachineShape } from "@perdure/protocol";
+import { qemuLimits } from "./limit.ts";
+
+export type CgroupKind = "v1" | "v2" | "none";
+
+export interface Cgroups {
+  readonly kind: CgroupKind;
+  /** Why there are none, for `doctor`. */
+  readonly reason: string;
+  /** Makes a process's groups; returns the files that it writes its pid to. Idempotent. */
+  make(name: string, shape: MachineShape): Promise<string[]>;
+  /** Removes them once they are empty. Idempotent. */
+  remove(name: string): Promise<void>;
+  /** Names that exist, of machines that may be gone. */
+  list(): Promise<string[]>;
+}
+
+const CPU_PERIOD_US = 100_000;
+
+/** Settings by controller: the file in version 1, in version 2, and the value. */
+function settings(shape: MachineShape): readonly {
+  readonly controller: string;
+  readonly v1: readonly (readonly [string, number])[];
+  readonly v2: readonly (readonly [string, string])[];
+}[] {
+  const memory = shape.memoryBytes + qemuLimits.memoryOverheadBytes;
+  const quota = CPU_PERIOD_US * (shape.cpus + qemuLimits.cpuOverheadPercent / 100);
+  return [
+    {
+      controller: "memory",
+      v1: [["memory.limit_in_bytes", memory]],
+      v2: [["memory.max", String(memory)]],
+    },
+    {
+      controller: "cpu",
+      v1: [
+        ["cpu.cfs_period_us", CPU_PERIOD_US],
+        ["cpu.cfs_quota_us", quota],
+      ],
+      v2: [["cpu.max", `${quota} ${CPU_PERIOD_US}`]],
+    },
+    {
+      controller: "pids",
+      v1: [["pids.max", qemuLimits.threadsMax]],
+      v2: [["pids.max", String(qemuLimits.threadsMax)]],
+    },
+  ];
+}
+
+/** @param homeId names the parent group, so that homes do not remove each other's */
+export async function openCgroups(homeId: string, root = "/sys/fs/cgroup"): Promise<Cgroups> {
+  const parent = `perdure-${homeId}`;
+  const names = ["memory", "cpu", "pids"];
+  if (await holds(join(root, "cgroup.controllers"), names)) {
+    try {
+      await mkdir(join(root, parent), { recursive: true });
+      const enable = names.map((name) => `+${name}`).join(" ");
+      await writeFile(join(root, "cgroup.subtree_control"), enable);
+      await writeFile(join(root, parent, "cgroup.subtree_control"), enable);
+      return groups("v2", [join(root, parent)], async (folder, shape) => {
+        for (const { v2 } of settings(shape)) {
+          for (const [file, value] of v2) await writeFile(join(folder, file), value);
+        }
+      });
+    } catch (error) {
+      return none(`cgroup v2 cannot be used: ${(error as Error).message}`);
+    }
+  }
+  try {
+    for (const name of names) await mkdir(join(root, name, parent), { recursive: true });
+    return groups(
+      "v1",
+      names.map((name) => join(root, name, parent)),
+      async (folder, shape) => {
+        const own = settings(shape).find(({ controller }) =>
+          folder.startsWith(join(root, controller)),
+        );
+        for (const [file, value] of own?.v1 ?? [])
+          await writeFile(join(folder, file), String(value));
+      },
+    );
+  } catch (error) {
+    return none(`no control groups can be made: ${(error as Error).message}`);
+  }
+}
+
+function groups(
+  kind: "v1" | "v2",
+  parents: readonly string[],
+  limit: (folder: string, shape: MachineShape) => Promise<void>,
+): Cgroups {
+  return {
+    kind,
+    reason: "",
+    async make(name, shape) {
+      const folders = parents.map((parent) => join(parent, name));
+      for (const folder of folders) {
+        await mkdir(folder, { recursive: true });
+        await limit(folder, shape);
+      }
+      return folders.map((folder) => join(folder, "cgroup.procs"));
+    },
+    async remove(name) {
+      for (const parent of parents) {
+        // Busy for a moment after its last process ended; `sweep` comes by again.
+        await rmdir(join(parent, name)).catch(() => undefined);
+      }
+    },
+    async list() {
+      const found = new Set<string>();
+      for (const parent of parents) {
+        for (const entry of await readdir(parent, { withFileTypes: true }).catch(() => [])) {
+          if (entry.isDirectory()) found.add(entry.name);
+        }
+      }
+      return [...found];
+    },
+  };
+}
+
+function none(reason: string): Cgroups {
+  return {
+    kind: "none",
+    reason,
+    make: () => Promise.resolve([]),
+    remove: () => Promise.resolve(),
+    list: () => Promise.resolve([]),
+  };
+}
+
+async function holds(file: string, words: readonly string[]): Promise<boolean> {
+  const text = await readFile(file, "latin1").catch(() => "");
+  const found = new Set(text.trim().split(/\s+/));
+  return words.every((word) => found.has(word));
+}

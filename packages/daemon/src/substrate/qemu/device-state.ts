@@ -1,0 +1,72 @@
+/**
+ * CPU and device state without memory. Saved by the command that Xen's tools use, which every build of
+ * QEMU has; loaded as an incoming migration that happens to hold no RAM.
+ *
+ * - I1 Memory is in place before device state: loading CPU state is what flushes translated code.
+ * - I2 `live` is false: otherwise the disk is handed over and going on costs time per layer.
+ * - I3 The file was written by a process that is not trusted: size-limited, not followed.
+ */
+import { connect } from "node:net";
+import { rm } from "node:fs/promises";
+import { PerdureError } from "@perdure/protocol";
+import type { Clock } from "../../core/ports/clock.ts";
+import { withDeadline } from "./deadline.ts";
+import { qemuLimits } from "./limit.ts";
+import type { QmpClient } from "./qmp.ts";
+import type { RunFolder } from "./run-folder.ts";
+
+/** While the CPUs are stopped. */
+export async function saveDeviceState(
+  qmp: QmpClient,
+  folder: RunFolder,
+): Promise<Uint8Array<ArrayBuffer>> {
+  await rm(folder.devicesPath, { force: true });
+  await qmp.execute("xen-save-devices-state", { filename: folder.devicesPath, live: false });
+  return folder.takeFile(folder.devicesPath, qemuLimits.deviceStateBytes);
+}
+
+/** Into a process that was started to wait for it. Once. */
+export async function loadDeviceState(
+  qmp: QmpClient,
+  folder: RunFolder,
+  state: Uint8Array,
+  clock: Clock,
+): Promise<void> {
+  await qmp.execute("migrate-set-capabilities", {
+    capabilities: [{ capability: "events", state: true }],
+  });
+  const loaded = Promise.withResolvers<undefined>();
+  const undo = qmp.onEvent(({ name, data }) => {
+    if (name !== "MIGRATION") return;
+    if (data.status === "completed") loaded.resolve(undefined);
+    if (data.status === "failed") loaded.reject(refused("QEMU reports failure"));
+  });
+  // QEMU ends itself when it cannot make sense of the state.
+  void qmp.ended.then(({ detail }) => loaded.reject(refused(detail)));
+  loaded.promise.catch(() => undefined);
+  try {
+    await qmp.execute("migrate-incoming", { uri: `unix:${folder.incomingPath}` });
+    const sent = send(folder.incomingPath, state);
+    sent.catch(() => undefined);
+    await withDeadline(clock, qemuLimits.loadMs, "Loading device state", loaded.promise);
+    await sent;
+  } finally {
+    undo();
+    await rm(folder.incomingPath, { force: true });
+  }
+}
+
+function send(path: string, state: Uint8Array): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(path);
+    socket.once("error", reject);
+    socket.once("connect", () => socket.end(state));
+    socket.once("finish", resolve);
+  });
+}
+
+function refused(reason: string): PerdureError {
+  return new PerdureError("machine_failed", `QEMU did not take the device state: ${reason}`, {
+    hint: "The state belongs to another machine type or is damaged; a cold start needs none.",
+  });
+}

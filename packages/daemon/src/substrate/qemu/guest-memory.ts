@@ -1,0 +1,102 @@
+/**
+ * A guest's memory, seen from the host: which pages differ from the base, and their contents. The work
+ * happens in worker threads that all machines of a daemon share.
+ *
+ * - I1 Batches are at most 16 MiB; what a batch holds belongs to its receiver.
+ * - I2 At most `batchesAtOnce` batches are under way, however slow the consumer.
+ */
+import { PAGE_BYTES, PerdureError } from "@perdure/protocol";
+import { Piscina } from "piscina";
+import { PAGE_BATCH_BYTES_MAX, type PageBatch } from "../../core/ports/page.ts";
+import { qemuLimits } from "./limit.ts";
+import type { MemoryTask } from "./memory-worker.ts";
+
+/** Threads that touch VM memory. */
+export class MemoryWorkers {
+  readonly #pool: Piscina;
+
+  constructor() {
+    this.#pool = new Piscina({
+      filename: new URL("./memory-worker.ts", import.meta.url).href,
+      minThreads: 1,
+      maxThreads: 2,
+      idleTimeout: 60_000,
+    });
+  }
+
+  async scan(task: MemoryTask): Promise<Uint32Array<ArrayBuffer>> {
+    return (await this.#run("scan", task, [])) as Uint32Array<ArrayBuffer>;
+  }
+
+  async read(
+    task: MemoryTask,
+    indexes: Uint32Array<ArrayBuffer>,
+  ): Promise<Uint8Array<ArrayBuffer>> {
+    return (await this.#run("read", { ...task, indexes }, [])) as Uint8Array<ArrayBuffer>;
+  }
+
+  async write(task: MemoryTask, batch: PageBatch): Promise<void> {
+    const buffers = new Set([batch.indexes.buffer, batch.bytes.buffer]);
+    await this.#run("write", { ...task, ...batch }, [...buffers]);
+  }
+
+  async close(): Promise<void> {
+    await this.#pool.close();
+  }
+
+  async #run(name: string, task: object, transferList: ArrayBuffer[]): Promise<unknown> {
+    try {
+      return (await this.#pool.run(task, { name, transferList })) as unknown;
+    } catch (error) {
+      throw PerdureError.from(error, "machine_failed");
+    }
+  }
+}
+
+export const PAGES_PER_BATCH = PAGE_BATCH_BYTES_MAX / PAGE_BYTES;
+
+export async function* readPages(
+  workers: MemoryWorkers,
+  task: MemoryTask,
+  indexes: Uint32Array<ArrayBuffer>,
+): AsyncGenerator<PageBatch> {
+  const ahead: Promise<PageBatch>[] = [];
+  let next = 0;
+  const start = (): void => {
+    while (ahead.length < qemuLimits.batchesAtOnce && next < indexes.length) {
+      const part = indexes.slice(next, next + PAGES_PER_BATCH);
+      next += part.length;
+      const batch = workers.read(task, part).then((bytes) => ({ indexes: part, bytes }));
+      // It is awaited below, unless the consumer leaves earlier.
+      batch.catch(() => undefined);
+      ahead.push(batch);
+    }
+  };
+  start();
+  for (let batch = ahead.shift(); batch !== undefined; batch = ahead.shift()) {
+    const done = await batch;
+    start();
+    yield done;
+  }
+}
+
+/** Writes every batch; the first failure ends it. */
+export async function writePages(
+  workers: MemoryWorkers,
+  task: MemoryTask,
+  batches: AsyncIterable<PageBatch>,
+): Promise<void> {
+  const underWay: Promise<void>[] = [];
+  try {
+    for await (const batch of batches) {
+      const write = workers.write(task, batch);
+      write.catch(() => undefined);
+      underWay.push(write);
+      if (underWay.length >= qemuLimits.batchesAtOnce) await underWay.shift();
+    }
+  } finally {
+    // Nobody may write into the process after this returns.
+    await Promise.allSettled(underWay);
+  }
+  await Promise.all(underWay);
+}

@@ -1,0 +1,230 @@
+/**
+ * Starts a VM process and hands it over as a machine: waiting for state, or paused before its first
+ * instruction.
+ *
+ * - I1 A start that fails leaves nothing behind: no process, folder, control group, uid or file.
+ * - I2 A machine is handed over only when all of its memory was found where checkpoints look for it.
+ * - I3 A template's RAM blocks are exactly those that a checkpoint holds or a start makes anew.
+ */
+import { open, realpath, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { makeId, PerdureError, type MachineId, type SubstrateFacts } from "@perdure/protocol";
+import type { Clock } from "../../core/ports/clock.ts";
+import type { MemoryBase } from "../../core/ports/substrate.ts";
+import type { Cgroups } from "./cgroup.ts";
+import { argv, launchArguments, type LaunchPlaces } from "./command-line.ts";
+import type { Grants } from "./grant.ts";
+import type { MemoryWorkers } from "./guest-memory.ts";
+import type { Credentials, Isolation } from "./isolation.ts";
+import { launch, type LaunchedProcess } from "./launch.ts";
+import { qemuLimits } from "./limit.ts";
+import { QemuMachine } from "./machine.ts";
+import { readMemoryAreas } from "./memory-area.ts";
+import { hostBootId, isAlive, killAndWait } from "./process.ts";
+import type { QemuBinary } from "./qemu-binary.ts";
+import { QmpClient } from "./qmp.ts";
+import { assertKnownRamBlocks } from "./ram-block.ts";
+import { RunFolder } from "./run-folder.ts";
+
+/** What starting needs from this daemon and host. */
+export interface StartTools {
+  readonly homeId: string;
+  readonly runDir: string;
+  readonly dataDir: string;
+  readonly qemu: QemuBinary;
+  readonly isolation: Isolation;
+  readonly cgroups: Cgroups;
+  readonly grants: Grants;
+  readonly workers: MemoryWorkers;
+  readonly clock: Clock;
+  /** Groups that a process needs for its accelerator. */
+  readonly kvmGroups: readonly number[];
+}
+
+export interface StartPlan {
+  readonly tenant: string;
+  readonly facts: SubstrateFacts;
+  readonly boot: LaunchPlaces["boot"];
+  /** `template`: a file that does not exist yet, shared, becomes a base. */
+  readonly memory: MemoryBase | { readonly kind: "new-template"; readonly path: string };
+  /** Waits for state (a spare), or starts from reset. */
+  readonly incoming: boolean;
+}
+
+interface PreparedMemory {
+  readonly path: string;
+  readonly access: LaunchPlaces["memoryAccess"];
+  /** Once QEMU has it open. */
+  started(): Promise<void>;
+  /** When the process is gone. */
+  ended(): Promise<void>;
+}
+
+/** `perdure-<home>-<machine>`: the token by which a process is known as one of this home. */
+export function processName(homeId: string, id: MachineId): string {
+  return `perdure-${homeId}-${id}`;
+}
+
+/** @throws `machine_start_failed`, `host_not_ready` */
+export async function startMachine(tools: StartTools, plan: StartPlan): Promise<QemuMachine> {
+  const id = makeId("vm", tools.clock.nowMs(), tools.clock.randomBytes(10));
+  const undo: (() => Promise<void> | void)[] = [];
+  let complaint = (): string => "";
+  try {
+    return await start();
+  } catch (error) {
+    const said = complaint();
+    for (const step of undo.reverse()) await step();
+    if (error instanceof PerdureError && error.code === "host_not_ready") throw error;
+    const reason = PerdureError.from(error, "machine_start_failed").message;
+    throw new PerdureError(
+      "machine_start_failed",
+      `Cannot start a VM: ${reason}${said === "" ? "" : ` (QEMU: ${said})`}`,
+      { cause: error },
+    );
+  }
+
+  async function start(): Promise<QemuMachine> {
+    const { clock, facts } = { clock: tools.clock, facts: plan.facts };
+    const { credentials, giveBack } = await tools.isolation.take(plan.tenant);
+    undo.push(() => giveBack());
+    const folder = new RunFolder(tools.runDir, id);
+    undo.push(() => folder.remove());
+    await folder.make(credentials, tools.isolation.range !== null);
+    const memory = await prepareMemory(tools, plan, id, credentials);
+    undo.push(() => memory.ended());
+    if (plan.boot.kind === "kernel") {
+      await tools.grants.readable(plan.boot.kernelPath);
+      await tools.grants.readable(plan.boot.initramfsPath);
+    }
+    undo.push(() => tools.cgroups.remove(id));
+    const cgroupFiles = await tools.cgroups.make(id, facts.shape);
+    const accelerator = facts.accelerator === "kvm" ? "kvm" : "tcg";
+    const process = await launch({
+      binary: tools.qemu.path,
+      arguments: argv(
+        launchArguments(facts.shape, accelerator, {
+          name: processName(tools.homeId, id),
+          memoryPath: memory.path,
+          memoryAccess: memory.access,
+          monitorPath: folder.monitorBirthPath,
+          linkPath: folder.linkBirthPath,
+          boot: plan.boot,
+          incoming: plan.incoming,
+        }),
+      ),
+      cwd: "/",
+      user: tools.isolation.range === null ? null : credentials,
+      groups: accelerator === "kvm" ? tools.kvmGroups : [],
+      cgroupFiles,
+    });
+    complaint = () => process.complaint();
+    undo.push(() => killAndWait(process.identity, clock).finally(() => process.release()));
+    const qmp = await connectMonitor(folder, process, clock);
+    undo.push(() => qmp.close());
+    await memory.started();
+    const sharing = memory.access === "shared" ? "shared" : "private";
+    const { pid } = process.identity;
+    const areas = await readMemoryAreas(pid, memory.path, facts.shape.memoryBytes, sharing);
+    if (sharing === "shared") await assertKnownRamBlocks(qmp);
+    await folder.writeNote({ facts, basePath: memory.path, sharing, credentials });
+    return new QemuMachine({
+      record: {
+        id,
+        ...process.identity,
+        hostBootId: hostBootId(),
+        runDir: folder.path,
+        uid: credentials.uid,
+      },
+      facts,
+      folder,
+      qmp,
+      areas,
+      credentials,
+      grants: tools.grants,
+      workers: tools.workers,
+      clock,
+      stage: plan.incoming ? "waiting" : "ready",
+      exited: process.exited.then((how) => `${how} ${process.complaint()}`.trim()),
+      release: () => process.release(),
+      async cleanUp() {
+        await memory.ended();
+        await tools.cgroups.remove(id);
+        giveBack();
+      },
+    });
+  }
+}
+
+/** Waits for the monitor's socket, takes it out of the process's reach, and connects. */
+async function connectMonitor(
+  folder: RunFolder,
+  process: LaunchedProcess,
+  clock: Clock,
+): Promise<QmpClient> {
+  const end = clock.monotonicMs() + qemuLimits.startMs;
+  let kept = false;
+  for (;;) {
+    try {
+      // The link's socket is made before the monitor's.
+      if (!kept) await folder.keepSockets();
+      kept = true;
+      return await QmpClient.connect(folder.monitorPath, clock, qemuLimits.startMs);
+    } catch (error) {
+      if (!(await isAlive(process.identity))) {
+        throw new PerdureError("machine_start_failed", `QEMU ended: ${await process.exited}`);
+      }
+      if (clock.monotonicMs() > end) throw error;
+      await clock.wait(4);
+    }
+  }
+}
+
+async function prepareMemory(
+  tools: StartTools,
+  plan: StartPlan,
+  id: MachineId,
+  credentials: Credentials,
+): Promise<PreparedMemory> {
+  const { memory, facts } = plan;
+  const nothing = (): Promise<void> => Promise.resolve();
+  const writable = tools.qemu.needsWritableBase;
+  switch (memory.kind) {
+    case "zero": {
+      const path = join(tools.dataDir, `zero-${id}`);
+      await makeHoles(path, facts.shape.memoryBytes);
+      await tools.grants.ownFile(path, credentials);
+      const gone = (): Promise<void> => rm(path, { force: true });
+      return { path: await realpath(path), access: "private-writable", started: gone, ended: gone };
+    }
+    case "new-template": {
+      await makeHoles(memory.path, facts.shape.memoryBytes);
+      await tools.grants.draft(memory.path, credentials);
+      return {
+        path: await realpath(memory.path),
+        access: "shared",
+        started: nothing,
+        ended: () => tools.grants.takeBack(memory.path),
+      };
+    }
+    case "template":
+    case "own":
+      await tools.grants.base(memory.path, credentials, writable);
+      return {
+        path: await realpath(memory.path),
+        access: writable ? "private-writable" : "private-read-only",
+        started: nothing,
+        ended: nothing,
+      };
+  }
+}
+
+/** A file of zeroes that takes no room. */
+async function makeHoles(path: string, bytes: number): Promise<void> {
+  const file = await open(path, "wx", 0o600);
+  try {
+    await file.truncate(bytes);
+  } finally {
+    await file.close();
+  }
+}

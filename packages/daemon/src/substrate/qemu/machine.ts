@@ -1,0 +1,236 @@
+/**
+ * One VM process of one generation, spoken to through its monitor and through /proc.
+ *
+ * - I1 Order of a wake: disk and memory, then device state, then `run`. Each is refused once it would be
+ *   too late, and `run` is refused on a spare without state: it would start from an empty BIOS.
+ * - I2 After `kill` or `release` no method touches the process or its files.
+ * - I3 `kill` works on a process that no longer answers: it needs the kernel only.
+ */
+import { readFile } from "node:fs/promises";
+import { PerdureError, type SubstrateFacts } from "@perdure/protocol";
+import type { Clock } from "../../core/ports/clock.ts";
+import type { PageBatch } from "../../core/ports/page.ts";
+import type {
+  DiskChain,
+  Machine,
+  MachineEvent,
+  MachineRecord,
+} from "../../core/ports/substrate.ts";
+import { ConsoleTail } from "./console-tail.ts";
+import { loadDeviceState, saveDeviceState } from "./device-state.ts";
+import { Disk } from "./disk.ts";
+import type { Grants } from "./grant.ts";
+import { readPages, writePages, type MemoryWorkers } from "./guest-memory.ts";
+import type { Credentials } from "./isolation.ts";
+import { MachineWatch } from "./machine-watch.ts";
+import type { MemoryTask } from "./memory-worker.ts";
+import type { MemoryArea } from "./page-run.ts";
+import {
+  isAlive,
+  killAndWait,
+  readStat,
+  TICKS_PER_SECOND,
+  type ProcessIdentity,
+} from "./process.ts";
+import { isRecord, type QmpClient } from "./qmp.ts";
+import type { RunFolder } from "./run-folder.ts";
+
+/** What a machine is made of; whoever started or adopted the process puts it together. */
+export interface MachineParts {
+  readonly record: MachineRecord;
+  readonly facts: SubstrateFacts;
+  readonly folder: RunFolder;
+  readonly qmp: QmpClient;
+  readonly areas: readonly MemoryArea[];
+  readonly credentials: Credentials;
+  readonly grants: Grants;
+  readonly workers: MemoryWorkers;
+  readonly clock: Clock;
+  /** `waiting`: a spare without state. `ready`: may run. `adopted`: found, may have run. */
+  readonly stage: "waiting" | "ready" | "adopted";
+  /** How the process ended, where this daemon is its parent. */
+  readonly exited: Promise<string> | null;
+  /** Stops following the process without ending it. */
+  release(): void;
+  /** Gives back what the process held outside of its folder, once it is gone. */
+  cleanUp(): Promise<void>;
+}
+
+export class QemuMachine implements Machine {
+  readonly record: MachineRecord;
+  readonly facts: SubstrateFacts;
+  readonly linkPath: string;
+  readonly #parts: MachineParts;
+  readonly #watch: MachineWatch;
+  readonly #console: ConsoleTail;
+  readonly #disk: Disk;
+  readonly #process: ProcessIdentity;
+  #stage: "waiting" | "ready" | "ran";
+  #killed: Promise<void> | null = null;
+  #released = false;
+
+  constructor(parts: MachineParts) {
+    this.#parts = parts;
+    this.record = parts.record;
+    this.facts = parts.facts;
+    this.linkPath = parts.folder.linkPath;
+    this.#process = { pid: parts.record.pid, startTicks: parts.record.startTicks };
+    this.#stage = parts.stage === "adopted" ? "ran" : parts.stage;
+    this.#console = new ConsoleTail(parts.qmp);
+    this.#disk = new Disk(parts.qmp, parts.stage === "adopted" ? "unknown" : "empty");
+    this.#watch = new MachineWatch({
+      qmp: parts.qmp,
+      console: this.#console,
+      gone: (monitorEnd) => this.#gone(monitorEnd),
+    });
+  }
+
+  /** After adoption: learns of what happened while nobody watched. */
+  async catchUp(): Promise<void> {
+    await this.#watch.catchUp();
+  }
+
+  onEvent(listener: (event: MachineEvent) => void): () => void {
+    return this.#watch.onEvent(listener);
+  }
+
+  async attachDisk(chain: DiskChain): Promise<void> {
+    this.#assertNot("ran", "attach a disk");
+    await this.#parts.grants.disk(chain, this.#parts.credentials);
+    await this.#disk.attach(chain);
+  }
+
+  async injectMemory(pages: AsyncIterable<PageBatch>): Promise<void> {
+    this.#assertNot("ran", "write memory");
+    await writePages(this.#parts.workers, this.#memory(), pages);
+  }
+
+  async loadDevices(state: Uint8Array): Promise<void> {
+    if (this.#stage !== "waiting") throw this.#tooLate("load device state");
+    const { qmp, folder, clock } = this.#parts;
+    await loadDeviceState(qmp, folder, state, clock);
+    this.#stage = "ready";
+  }
+
+  async run(): Promise<void> {
+    if (this.#stage === "waiting") {
+      throw new PerdureError("machine_failed", "Cannot run a spare that has no device state");
+    }
+    const { end } = this.#watch;
+    if (end !== undefined) {
+      throw new PerdureError("machine_failed", `Cannot run: the machine ended by ${end.kind}`);
+    }
+    this.#stage = "ran";
+    this.#watch.goesOn();
+    await this.#parts.qmp.execute("cont");
+  }
+
+  async pause(): Promise<void> {
+    await this.#watch.stopping(() => this.#parts.qmp.execute("stop"));
+  }
+
+  async isRunning(): Promise<boolean> {
+    const answer = await this.#parts.qmp.execute("query-status");
+    return isRecord(answer) && answer.running === true;
+  }
+
+  async privatePages(): Promise<Uint32Array<ArrayBuffer>> {
+    return this.#parts.workers.scan(this.#memory());
+  }
+
+  readPages(indexes: Uint32Array<ArrayBuffer>): AsyncIterable<PageBatch> {
+    return readPages(this.#parts.workers, this.#memory(), indexes);
+  }
+
+  async saveDevices(): Promise<Uint8Array<ArrayBuffer>> {
+    if (this.#stage === "waiting") throw new PerdureError("machine_failed", "A spare has no state");
+    return this.#watch.stopping(() => saveDeviceState(this.#parts.qmp, this.#parts.folder));
+  }
+
+  async addLayer(path: string): Promise<void> {
+    const { grants, credentials } = this.#parts;
+    const before = await this.#disk.topPath();
+    await grants.top(path, credentials);
+    await this.#disk.addLayer(path);
+    if (before !== null) await grants.sealed(before, credentials);
+  }
+
+  async usage(): Promise<{ pssBytes: number; privateBytes: number; cpuSeconds: number }> {
+    const { pid } = this.#process;
+    try {
+      const [rollup, stat] = await Promise.all([
+        readFile(`/proc/${pid}/smaps_rollup`, "latin1"),
+        readStat(pid),
+      ]);
+      if (stat?.startTicks !== this.#process.startTicks) throw new Error("the process is gone");
+      const kib = (name: string): number =>
+        Number(new RegExp(`^${name}: +(\\d+) kB$`, "m").exec(rollup)?.[1] ?? 0);
+      return {
+        pssBytes: kib("Pss") * 1024,
+        privateBytes: (kib("Private_Clean") + kib("Private_Dirty")) * 1024,
+        cpuSeconds: stat.cpuTicks / TICKS_PER_SECOND,
+      };
+    } catch (error) {
+      throw PerdureError.from(error, "machine_failed");
+    }
+  }
+
+  async consoleTail(): Promise<string> {
+    return this.#console.read();
+  }
+
+  kill(): Promise<void> {
+    this.#killed ??= this.#kill().catch((error: unknown) => {
+      // Worth another try later: the process may have left the host's kernel by then.
+      this.#killed = null;
+      throw PerdureError.from(error, "machine_failed");
+    });
+    return this.#killed;
+  }
+
+  release(): Promise<void> {
+    this.#released = true;
+    this.#watch.silence();
+    this.#parts.qmp.close();
+    this.#parts.release();
+    return Promise.resolve();
+  }
+
+  async #kill(): Promise<void> {
+    if (this.#released) return;
+    this.#watch.silence();
+    await this.#end();
+    await this.#parts.folder.remove();
+    await this.#parts.cleanUp();
+  }
+
+  async #end(): Promise<void> {
+    this.#parts.qmp.close();
+    await killAndWait(this.#process, this.#parts.clock);
+    this.#parts.release();
+  }
+
+  /** The monitor is gone: so is the process, within moments, or it is ended. */
+  async #gone(monitorEnd: string): Promise<string> {
+    const { clock, exited } = this.#parts;
+    for (let tries = 0; tries < 50 && (await isAlive(this.#process)); tries++) await clock.wait(2);
+    if (await isAlive(this.#process)) {
+      await killAndWait(this.#process, clock);
+      return monitorEnd;
+    }
+    return exited === null ? "the process is gone" : exited;
+  }
+
+  #memory(): MemoryTask {
+    return { process: this.#process, areas: this.#parts.areas };
+  }
+
+  #assertNot(stage: "ran", action: string): void {
+    if (this.#stage === stage) throw this.#tooLate(action);
+  }
+
+  #tooLate(action: string): PerdureError {
+    const state = this.#stage === "ran" ? "has run" : "has state already";
+    return new PerdureError("machine_failed", `Cannot ${action}: the machine ${state}`);
+  }
+}

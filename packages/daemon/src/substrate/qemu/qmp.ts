@@ -1,0 +1,184 @@
+/**
+ * Client of QEMU's monitor protocol (QMP): JSON objects, one a line, over a unix socket. The other end
+ * is not trusted.
+ *
+ * - I1 Every command has a deadline. After one was missed the process counts as wedged and every
+ *   further command fails at once; only killing is left.
+ * - I2 A line above the limit, or one that is not a JSON object, closes the connection.
+ * - I3 When the connection is closed every waiting command fails.
+ */
+import { connect, type Socket } from "node:net";
+import { PerdureError } from "@perdure/protocol";
+import type { Clock } from "../../core/ports/clock.ts";
+import { withDeadline } from "./deadline.ts";
+import { qemuLimits } from "./limit.ts";
+
+export interface QmpEvent {
+  readonly name: string;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+/** Why the connection ended: `violation` is the VMM's fault, `ended` just the end of the stream. */
+export interface QmpEnd {
+  readonly kind: "ended" | "violation" | "closed";
+  readonly detail: string;
+}
+
+interface Waiting {
+  readonly command: string;
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: PerdureError) => void;
+}
+
+export class QmpClient {
+  readonly ended: Promise<QmpEnd>;
+  readonly #socket: Socket;
+  readonly #clock: Clock;
+  readonly #waiting = new Map<number, Waiting>();
+  readonly #listeners = new Set<(event: QmpEvent) => void>();
+  readonly #greeting: PromiseWithResolvers<undefined> = Promise.withResolvers();
+  readonly #end: PromiseWithResolvers<QmpEnd> = Promise.withResolvers();
+  #held: Buffer[] = [];
+  #heldBytes = 0;
+  #nextId = 1;
+  #dead: PerdureError | null = null;
+
+  private constructor(socket: Socket, clock: Clock) {
+    this.#socket = socket;
+    this.#clock = clock;
+    this.ended = this.#end.promise;
+    this.#greeting.promise.catch(() => undefined);
+    socket.on("data", (chunk: Buffer) => this.#receive(chunk));
+    socket.on("error", (error) => this.#finish({ kind: "ended", detail: error.message }));
+    socket.on("close", () => this.#finish({ kind: "ended", detail: "the monitor was closed" }));
+  }
+
+  /** Connects, waits for the greeting and leaves negotiation. @throws `machine_failed` */
+  static async connect(path: string, clock: Clock, deadlineMs: number): Promise<QmpClient> {
+    const socket = connect(path);
+    await new Promise<void>((resolve, reject) => {
+      socket.once("connect", resolve);
+      socket.once("error", reject);
+    }).catch((error: unknown) => {
+      socket.destroy();
+      throw PerdureError.from(error, "machine_failed");
+    });
+    const client = new QmpClient(socket, clock);
+    try {
+      await withDeadline(clock, deadlineMs, "Monitor greeting", client.#greeting.promise);
+      await client.execute("qmp_capabilities", {}, deadlineMs);
+      return client;
+    } catch (error) {
+      client.close();
+      throw error;
+    }
+  }
+
+  /** Called for every event until undone. */
+  onEvent(listener: (event: QmpEvent) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Runs one command; what it returns is not checked here. @throws `machine_failed` */
+  async execute(
+    command: string,
+    args: Readonly<Record<string, unknown>> = {},
+    deadlineMs: number = qemuLimits.commandMs,
+  ): Promise<unknown> {
+    if (this.#dead !== null) throw this.#dead;
+    const id = this.#nextId++;
+    const answer = new Promise<unknown>((resolve, reject) => {
+      this.#waiting.set(id, { command, resolve, reject });
+    });
+    this.#socket.write(`${JSON.stringify({ execute: command, arguments: args, id })}\n`);
+    try {
+      return await withDeadline(this.#clock, deadlineMs, `Monitor command "${command}"`, answer);
+    } catch (error) {
+      if (this.#waiting.delete(id)) {
+        this.#dead ??= new PerdureError(
+          "machine_failed",
+          `The VM process hangs: "${command}" was not answered within ${deadlineMs} ms`,
+        );
+      }
+      throw error;
+    }
+  }
+
+  close(): void {
+    this.#finish({ kind: "closed", detail: "closed by this side" });
+  }
+
+  #receive(chunk: Buffer): void {
+    let rest = chunk;
+    for (;;) {
+      const newline = rest.indexOf(10);
+      const piece = newline < 0 ? rest : rest.subarray(0, newline);
+      this.#heldBytes += piece.length;
+      if (this.#heldBytes > qemuLimits.monitorLineBytes) {
+        this.#violation(`a line is longer than ${qemuLimits.monitorLineBytes} bytes`);
+        return;
+      }
+      this.#held.push(piece);
+      if (newline < 0) return;
+      const line = Buffer.concat(this.#held).toString("utf8").trim();
+      this.#held = [];
+      this.#heldBytes = 0;
+      if (line !== "" && !this.#line(line)) return;
+      rest = rest.subarray(newline + 1);
+    }
+  }
+
+  #line(line: string): boolean {
+    let message: unknown;
+    try {
+      message = JSON.parse(line);
+    } catch {
+      message = null;
+    }
+    if (!isRecord(message)) {
+      this.#violation("a line is not a JSON object");
+      return false;
+    }
+    if ("QMP" in message) this.#greeting.resolve(undefined);
+    else if (typeof message.event === "string") {
+      const data = isRecord(message.data) ? message.data : {};
+      for (const listener of [...this.#listeners]) listener({ name: message.event, data });
+    } else this.#answer(message);
+    return true;
+  }
+
+  #answer(message: Record<string, unknown>): void {
+    const waiting = typeof message.id === "number" ? this.#waiting.get(message.id) : undefined;
+    // An answer after its deadline has nobody waiting.
+    if (waiting === undefined) return;
+    this.#waiting.delete(message.id as number);
+    if ("return" in message) {
+      waiting.resolve(message.return);
+      return;
+    }
+    const error = isRecord(message.error) ? message.error : {};
+    const reason = typeof error.desc === "string" ? error.desc.slice(0, 500) : "unknown error";
+    waiting.reject(
+      new PerdureError("machine_failed", `QEMU refused "${waiting.command}": ${reason}`),
+    );
+  }
+
+  #violation(detail: string): void {
+    this.#finish({ kind: "violation", detail: `The monitor broke its protocol: ${detail}` });
+  }
+
+  #finish(end: QmpEnd): void {
+    const gone = new PerdureError("machine_failed", `The monitor is closed: ${end.detail}`);
+    this.#dead ??= gone;
+    this.#socket.destroy();
+    this.#greeting.reject(gone);
+    for (const waiting of this.#waiting.values()) waiting.reject(gone);
+    this.#waiting.clear();
+    this.#end.resolve(end);
+  }
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
