@@ -1,0 +1,66 @@
+/** What every operation of the local store works with. */
+import type { AgentId, Digest } from "@perdure/protocol";
+import type { Clock } from "../../core/ports/clock.ts";
+import type { KeyRing } from "../key-ring.ts";
+import { VerifiedFiles } from "../verified-files.ts";
+import type { WorkPool } from "../work/pool.ts";
+import { AgentFolder } from "./agent-folder.ts";
+import type { BackgroundChecks } from "./background-check.ts";
+
+/** Path of the memory base of a template with this digest, verified; null where there is none. */
+export type FindTemplateBase = (tenant: string, digest: Digest) => Promise<string | null>;
+
+export class StoreContext {
+  readonly home: string;
+  readonly keyRing: KeyRing;
+  readonly clock: Clock;
+  readonly pool: WorkPool;
+  readonly checks: BackgroundChecks;
+  readonly findTemplateBase: FindTemplateBase;
+  /**
+   * Packs in which damage was met since the start. The next checkpoint does not refer to them: every
+   * page that differs from the base is in its capture, so a living agent heals its own store.
+   */
+  readonly damagedPacks = new Set<string>();
+  readonly #hostBootId: string;
+  readonly #verified = new Map<AgentId, VerifiedFiles>();
+
+  constructor(options: {
+    readonly home: string;
+    readonly keyRing: KeyRing;
+    readonly clock: Clock;
+    readonly pool: WorkPool;
+    readonly checks: BackgroundChecks;
+    readonly findTemplateBase: FindTemplateBase;
+    readonly hostBootId: string;
+  }) {
+    this.home = options.home;
+    this.keyRing = options.keyRing;
+    this.clock = options.clock;
+    this.pool = options.pool;
+    this.checks = options.checks;
+    this.findTemplateBase = options.findTemplateBase;
+    this.#hostBootId = options.hostBootId;
+  }
+
+  folder(agent: AgentId): AgentFolder {
+    return new AgentFolder(this.home, agent);
+  }
+
+  verified(agent: AgentId): VerifiedFiles {
+    let files = this.#verified.get(agent);
+    if (files === undefined) {
+      files = new VerifiedFiles(
+        this.folder(agent).verified,
+        this.#hostBootId,
+        (part, path, bytes) => this.pool.digestFile(part, path, bytes),
+      );
+      this.#verified.set(agent, files);
+    }
+    return files;
+  }
+
+  forgetVerified(agent: AgentId): void {
+    this.#verified.delete(agent);
+  }
+}

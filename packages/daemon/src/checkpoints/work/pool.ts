@@ -1,0 +1,66 @@
+/**
+ * Worker threads of the checkpoint and template stores: everything that hashes, compares, compresses
+ * or encrypts runs there, so that the main loop only hands buffers around.
+ */
+import { availableParallelism } from "node:os";
+import { Piscina } from "piscina";
+import { Damage } from "../damage.ts";
+import { blockCount, contentDigest } from "../content-digest.ts";
+import type { Digest } from "@perdure/protocol";
+import type { Jobs, Outcome } from "./jobs.ts";
+
+const threadsMin = 2;
+const threadsMax = 4;
+/** Blocks hashed by one job: short enough that a wake never waits long behind a background check. */
+const digestBlocksPerJob = 32;
+const digestJobsAtOnce = 4;
+
+export class WorkPool {
+  readonly threads: number;
+  readonly #piscina: Piscina;
+
+  constructor() {
+    this.threads = Math.min(Math.max(availableParallelism(), threadsMin), threadsMax);
+    this.#piscina = new Piscina({
+      filename: new URL("./worker.ts", import.meta.url).href,
+      minThreads: this.threads,
+      maxThreads: this.threads,
+      execArgv: [],
+    });
+  }
+
+  /** @throws Damage, or an error with the system's code */
+  async run<N extends keyof Jobs>(
+    name: N,
+    input: Parameters<Jobs[N]>[0],
+    transfer: readonly ArrayBuffer[] = [],
+  ): Promise<ReturnType<Jobs[N]>> {
+    const outcome = (await this.#piscina.run(input, { name, transferList: transfer })) as Outcome<
+      ReturnType<Jobs[N]>
+    >;
+    if (outcome.ok) return outcome.value;
+    const { failure } = outcome;
+    if (failure.kind === "damage") throw new Damage(failure.part, failure.check, failure.message);
+    throw Object.assign(new Error(failure.message), { code: failure.code });
+  }
+
+  /** The content digest of a file whose length is known, by all threads. */
+  async digestFile(part: "base" | "layer", path: string, bytes: number): Promise<Digest> {
+    const blocks = blockCount(bytes);
+    const pieces = new Array<Uint8Array>(Math.ceil(blocks / digestBlocksPerJob));
+    let next = 0;
+    const share = async (): Promise<void> => {
+      for (let piece = next++; piece < pieces.length; piece = next++) {
+        const fromBlock = piece * digestBlocksPerJob;
+        const toBlock = Math.min(fromBlock + digestBlocksPerJob, blocks);
+        pieces[piece] = await this.run("digestBlocks", { part, path, bytes, fromBlock, toBlock });
+      }
+    };
+    await Promise.all(Array.from({ length: digestJobsAtOnce }, share));
+    return contentDigest(bytes, pieces);
+  }
+
+  async close(): Promise<void> {
+    await this.#piscina.destroy();
+  }
+}
