@@ -1,0 +1,206 @@
+/**
+ * The same guest under stock QEMU: booted, saved whole to a file, restored from it. Nothing here is
+ * slower than it must be: the file is open before, the process that restores is started before, the
+ * bandwidth has no limit, the guest is stopped before it is saved, and nothing is flushed to the disk.
+ */
+import { execFile } from "node:child_process";
+import { copyFile, rm, stat } from "node:fs/promises";
+import path from "node:path";
+import { promisify } from "node:util";
+import { createGuestLinks } from "@perdure/daemon/guest-link/open.ts";
+import type { GuestLink } from "@perdure/daemon/core/ports/guest-link.ts";
+import type { Image } from "@perdure/daemon/core/ports/image-source.ts";
+import type { Cleanup } from "../cleanup.ts";
+import { warmUp, run, type Inside, type Program } from "../inside.ts";
+import { stockArguments } from "./command-line.ts";
+import { StockProcess, type OpenFile } from "./stock-process.ts";
+
+export interface StockPlan {
+  readonly image: Image & { readonly rootfs: NonNullable<Image["rootfs"]> };
+  readonly memoryBytes: number;
+  readonly diskBytes: number;
+  readonly accelerator: string;
+  /** Folder for disks, state files and sockets. */
+  readonly folder: string;
+  readonly cleanup: Cleanup;
+}
+
+/** State and disk of one instant. */
+export interface SavedGuest {
+  readonly statePath: string;
+  readonly overlayPath: string;
+  readonly bytes: number;
+}
+
+export interface RestoreTimes {
+  /** From `migrate-incoming` until the guest runs. */
+  readonly runningMs: number;
+  /** Until its guest agent has answered for the first time. */
+  readonly readyMs: number;
+}
+
+const BOOT_MS = 180_000;
+const ANSWER_MS = 20_000;
+const BLOCK = 512;
+let count = 0;
+
+export class StockGuest implements Inside {
+  readonly #process: StockProcess;
+  readonly #link: GuestLink;
+  readonly #overlayPath: string;
+  readonly #states: readonly string[];
+  #saves = 0;
+
+  private constructor(
+    process: StockProcess,
+    link: GuestLink,
+    overlayPath: string,
+    states: readonly string[],
+  ) {
+    this.#process = process;
+    this.#link = link;
+    this.#overlayPath = overlayPath;
+    this.#states = states;
+  }
+
+  get pid(): number {
+    return this.#process.pid;
+  }
+
+  /** Boots the image; it can be saved `saves` times. Ran the warm-up programs when this resolves. */
+  static async boot(plan: StockPlan, saves: number): Promise<StockGuest> {
+    const name = `guest${count++}`;
+    const overlayPath = path.join(plan.folder, `${name}.qcow2`);
+    const { rootfs } = plan.image;
+    const create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", rootfs.path, overlayPath];
+    await promisify(execFile)("qemu-img", [...create, String(plan.diskBytes)]);
+    const states = Array.from({ length: saves }, (_, i) => path.join(plan.folder, `${name}.${i}`));
+    const files = states.map((file): OpenFile => ({ path: file, flags: "w" }));
+    const { process, link } = await started(plan, name, overlayPath, false, files);
+    const guest = new StockGuest(process, link, overlayPath, states);
+    await link.sync(0, BOOT_MS);
+    await link.setClock(ANSWER_MS);
+    link.letOut();
+    for (const argv of warmUp) await run(guest, argv);
+    await link.flush(ANSWER_MS);
+    return guest;
+  }
+
+  async start(argv: readonly string[]): Promise<Program> {
+    const link = this.#link;
+    const { process } = await link.exec({ argv, env: {}, user: "user", stdin: false });
+    return {
+      output: (offset) => link.attach(process, offset),
+      signal: (number) => link.signal(process, number, false, ANSWER_MS),
+    };
+  }
+
+  /** Stops the guest and saves all of it. It stays stopped. Returns ms from `stop` until completed. */
+  async save(): Promise<{ ms: number; statePath: string }> {
+    const { monitor } = this.#process;
+    const index = this.#saves++;
+    const statePath = this.#states[index];
+    if (statePath === undefined) throw new Error("More saves than were announced");
+    const ended = monitor.next(migrationEnded);
+    const begin = performance.now();
+    await monitor.execute("stop");
+    await monitor.execute("migrate", { uri: StockProcess.uri(index) });
+    await ended;
+    const ms = performance.now() - begin;
+    await assertCompleted(this.#process);
+    return { ms, statePath };
+  }
+
+  async go(): Promise<void> {
+    await this.#process.monitor.execute("cont");
+  }
+
+  /** Saves state and disk of one instant for `restore`, then goes on. */
+  async keep(): Promise<SavedGuest> {
+    await this.#link.flush(ANSWER_MS);
+    const { statePath } = await this.save();
+    const overlayPath = `${statePath}.qcow2`;
+    await copyFile(this.#overlayPath, overlayPath);
+    await this.go();
+    const { blocks } = await stat(statePath);
+    return { statePath, overlayPath, bytes: blocks * BLOCK };
+  }
+
+  async end(): Promise<void> {
+    this.#link.close("the benchmark is done with it");
+    await this.#process.end();
+    for (const file of [this.#overlayPath, ...this.#states]) await rm(file, { force: true });
+  }
+
+  /** Restores into a process that was started before and has settled, and ends it again. */
+  static async restore(
+    plan: StockPlan,
+    saved: SavedGuest,
+    settle: () => Promise<void>,
+  ): Promise<RestoreTimes> {
+    const name = `restored${count++}`;
+    const overlayPath = path.join(plan.folder, `${name}.qcow2`);
+    await copyFile(saved.overlayPath, overlayPath);
+    const files: OpenFile[] = [{ path: saved.statePath, flags: "r" }];
+    const { process, link } = await started(plan, name, overlayPath, true, files);
+    const { monitor } = process;
+    try {
+      await settle();
+      const ended = monitor.next(migrationEnded);
+      const begin = performance.now();
+      await monitor.execute("migrate-incoming", { uri: StockProcess.uri(0) });
+      await ended;
+      await monitor.execute("cont");
+      const runningMs = performance.now() - begin;
+      await link.sync(0, ANSWER_MS);
+      const readyMs = performance.now() - begin;
+      const { status } = (await monitor.execute("query-status")) as { status: string };
+      if (status !== "running") throw new Error(`The restored guest is ${status}`);
+      return { runningMs, readyMs };
+    } finally {
+      link.close("measured");
+      await process.end();
+      await rm(overlayPath, { force: true });
+    }
+  }
+}
+
+async function started(
+  plan: StockPlan,
+  name: string,
+  overlayPath: string,
+  incoming: boolean,
+  files: readonly OpenFile[],
+): Promise<{ process: StockProcess; link: GuestLink }> {
+  const { image, cleanup } = plan;
+  const linkPath = path.join(plan.folder, `${name}.link`);
+  const monitorPath = path.join(plan.folder, `${name}.qmp`);
+  const args = stockArguments(
+    {
+      kernelPath: image.kernel.path,
+      initramfsPath: image.initramfs.path,
+      commandLine: image.commandLine,
+      overlayPath,
+      monitorPath,
+      linkPath,
+      memoryMib: plan.memoryBytes / (1024 * 1024),
+      incoming,
+    },
+    plan.accelerator,
+  );
+  const process = await StockProcess.start(args, monitorPath, files, cleanup);
+  await process.monitor.execute("migrate-set-capabilities", {
+    capabilities: [{ capability: "events", state: true }],
+  });
+  await process.monitor.execute("migrate-set-parameters", { "max-bandwidth": 2 ** 40 });
+  return { process, link: await createGuestLinks().connect(linkPath) };
+}
+
+function migrationEnded(event: string, data: Readonly<Record<string, unknown>>): boolean {
+  return event === "MIGRATION" && ["completed", "failed"].includes(String(data["status"]));
+}
+
+async function assertCompleted({ monitor }: StockProcess): Promise<void> {
+  const { status } = (await monitor.execute("query-migrate")) as { status: string };
+  if (status !== "completed") throw new Error(`Stock QEMU's save ${status}`);
+}

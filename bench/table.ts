@@ -1,0 +1,65 @@
+/** A result as text for people. */
+import type { Bar, Metric, Result, Unit } from "./benchmark.ts";
+
+const MIB = 1024 * 1024;
+
+export function renderResult(result: Result): string {
+  const { machine } = result;
+  const metrics = Object.entries(result.metrics);
+  return [
+    `${result.name}: ${machine.cpu}, ${machine.cores} cores, ${(machine.memoryBytes / MIB / 1024).toFixed(0)} GiB, ` +
+      `kernel ${machine.kernel}, QEMU ${machine.qemu} (${machine.accelerator}), Node ${machine.node}, ` +
+      `load ${machine.loadBefore.toFixed(2)}`,
+    "",
+    ...grid(
+      ["measured", "unit", "n", "median", "p95", "min", "max"],
+      metrics.map(([name, metric]) => metricRow(name, metric)),
+    ),
+    "",
+    ...grid(
+      ["ratio", "value"],
+      Object.entries(result.ratios).map(([name, value]) => [name, value.toFixed(4)]),
+    ),
+    "",
+    ...grid(["bar", "value", "limit", ""], result.bars.map(barRow)),
+    ...(result.notes.length === 0 ? [] : ["", ...result.notes.map((note) => `- ${note}`)]),
+    "",
+  ].join("\n");
+}
+
+function metricRow(name: string, { unit, count, median, p95, min, max }: Metric): string[] {
+  return [
+    name,
+    unit,
+    String(count),
+    ...[median, p95, min, max].map((value) => digits(unit, value)),
+  ];
+}
+
+function digits(unit: Unit, value: number): string {
+  return unit === "bytes" || unit === "count" ? value.toFixed(0) : value.toFixed(2);
+}
+
+function barRow({ name, value, limit, holds }: Bar): string[] {
+  return [name, significant(value), `≤ ${significant(limit)}`, holds ? "holds" : "DOES NOT HOLD"];
+}
+
+function significant(value: number): string {
+  if (Number.isInteger(value)) return String(value);
+  return Math.abs(value) < 10 ? value.toFixed(3) : value.toFixed(1);
+}
+
+/** Columns of equal width; the first to the left, numbers to the right. */
+function grid(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  const all = [head, ...rows];
+  const widths = head.map((_, column) => Math.max(...all.map((row) => (row[column] ?? "").length)));
+  const line = (row: readonly string[]): string =>
+    row
+      .map((cell, column) => {
+        const width = widths[column] ?? 0;
+        return column === 0 ? cell.padEnd(width) : cell.padStart(width);
+      })
+      .join("  ")
+      .trimEnd();
+  return [line(head), line(widths.map((width) => "-".repeat(width))), ...rows.map(line)];
+}

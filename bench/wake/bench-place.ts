@@ -1,0 +1,67 @@
+/** What the parts of the `wake` benchmark share: the image, a folder, the daemon, the settings. */
+import { chmod, mkdir, mkdtemp } from "node:fs/promises";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { createImageStore, defaultImagesDirectory } from "@perdure/daemon/images/image-store.ts";
+import { daemonPaths } from "@perdure/sdk";
+import type { Context } from "../benchmark.ts";
+import { Daemon, removeFolder } from "../ours/daemon.ts";
+import type { StockPlan } from "../stock/stock-guest.ts";
+
+const MIB = 1024 * 1024;
+
+export interface Place {
+  readonly context: Context;
+  readonly daemon: Daemon;
+  /** The size of every agent and stock guest: 512 MiB, 1 CPU, 8 GiB of disk. */
+  readonly shape: { readonly memoryBytes: number; readonly diskBytes: number };
+  readonly stock: StockPlan;
+}
+
+export const memoryBytes = 512 * MIB;
+const diskBytes = 8 * 1024 * MIB;
+
+/**
+ * Opens all of it below a new folder beside the default data directory, on the same file system. The
+ * images are the host's own, so that image and template need not be built again.
+ */
+export async function openPlace(context: Context): Promise<Place> {
+  const { cleanup, machine } = context;
+  const { rootfs, ...image } = await createImageStore(defaultImagesDirectory()).resolve("debian");
+  if (rootfs === null) throw new Error("The image has no root file system");
+  const beside = process.env["PERDURE_BENCH_FOLDER"] ?? path.dirname(daemonPaths({}).home);
+  const folder = await mkdtemp(path.join(beside, "perdure-bench-"));
+  cleanup.add(folder, () => removeFolder(folder));
+  await chmod(folder, 0o711);
+  const [home, stockFolder] = [path.join(folder, "home"), path.join(folder, "stock")];
+  await mkdir(home, { mode: 0o711 });
+  await mkdir(stockFolder, { mode: 0o700 });
+  context.progress("starting the daemon");
+  const daemon = await Daemon.start(home, cleanup);
+  return {
+    context,
+    daemon,
+    shape: { memoryBytes, diskBytes },
+    stock: {
+      image: { ...image, rootfs },
+      memoryBytes,
+      diskBytes,
+      accelerator: machine.accelerator,
+      folder: stockFolder,
+      cleanup,
+    },
+  };
+}
+
+/** Keeps a process off the CPU while something else is measured. */
+export async function without<T>(pid: number, work: () => Promise<T>): Promise<T> {
+  process.kill(pid, "SIGSTOP");
+  try {
+    return await work();
+  } finally {
+    process.kill(pid, "SIGCONT");
+  }
+}
+
+/** A breath for what runs on its own: writes to the disk, timers inside. */
+export const settle = (): Promise<void> => sleep(300);
