@@ -7,7 +7,7 @@
  */
 import { mkdir, readFile, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { agentIdSchema } from "@perdure/protocol";
+import { PerdureError, agentIdSchema } from "@perdure/protocol";
 import type { AgentId, CheckpointId, Digest, LayerId, Manifest } from "@perdure/protocol";
 import type {
   CapturedState,
@@ -213,8 +213,8 @@ export class LocalCheckpointStore implements CheckpointStore {
       try {
         return await work();
       } catch (error) {
-        if (isDiskFull(error)) throw await diskFull(this.#context.home, action, layerBytes);
-        throw storeError(error, action);
+        if (error instanceof PerdureError || !isDiskFull(error)) throw storeError(error, action);
+        throw await diskFull(this.#context.home, action, layerBytes);
       }
     });
   }

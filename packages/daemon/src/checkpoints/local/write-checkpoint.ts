@@ -8,36 +8,24 @@
 import { mkdir, rm, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { PAGE_BYTES, PerdureError } from "@perdure/protocol";
-import type { Digest, LayerId, Manifest, MemoryBaseFacts } from "@perdure/protocol";
+import type { Digest, LayerId, Manifest } from "@perdure/protocol";
 import type {
   CapturedState,
   CheckpointDraft,
   PublishedCheckpoint,
   StoreStep,
 } from "../../core/ports/checkpoint-store.ts";
-import type { Parent } from "../classify.ts";
-import {
-  FOLDER_MODE,
-  replaceFile,
-  syncFile,
-  syncFolder,
-  temporaryPath,
-  writeNew,
-} from "../durable.ts";
+import { FOLDER_MODE, replaceFile, syncFile, syncFolder, writeNew } from "../durable.ts";
 import { encodeManifest } from "../signature.ts";
 import { diskFull, isDiskFull } from "../store-error.ts";
-import type { BuiltMap } from "../work/build-map.ts";
 import type { AgentFolder } from "./agent-folder.ts";
 import { Attempt } from "./attempt.ts";
-import { packsToDrop } from "./live-packs.ts";
 import { readManifest } from "./manifest-file.ts";
-import { adoptBase, publishBase, writeBaseFile } from "./own-base.ts";
 import type { StoreContext } from "./store-context.ts";
-import { writePages } from "./write-pages.ts";
+import { writeMemory } from "./write-memory.ts";
 
 /** Manifest, folders and the like, on top of pages and devices. */
 const overheadBytes = 64 * 1024;
-const zeroDigest = "0".repeat(64) as Digest;
 
 export async function writeCheckpoint(
   context: StoreContext,
@@ -56,6 +44,8 @@ export async function writeCheckpoint(
     throw await diskFull(folder.path, `write checkpoint "${draft.checkpoint}"`, attempt.needBytes);
   }
 }
+
+type Saved = Required<Pick<Manifest, "memory" | "devices">>;
 
 class CheckpointWrite {
   readonly #context: StoreContext;
@@ -87,9 +77,9 @@ class CheckpointWrite {
     const parent = await this.#parent();
     const layers = this.#layers(parent);
     layers.catch(() => undefined); // Awaited below, after the memory.
-    let saved: Awaited<ReturnType<CheckpointWrite["_state"]>> | undefined;
+    let saved: Saved | undefined;
     try {
-      if (state !== null) saved = await this._state(state, agentKey, parent);
+      if (state !== null) saved = await this.#state(state, agentKey, parent);
     } finally {
       await layers.catch(() => undefined);
     }
@@ -142,11 +132,11 @@ class CheckpointWrite {
   }
 
   /** Memory and devices; the manifest's part about them. */
-  async _state(
+  async #state(
     state: CapturedState,
     agentKey: Uint8Array,
     parent: Manifest | null,
-  ): Promise<Required<Pick<Manifest, "memory" | "devices">>> {
+  ): Promise<Saved> {
     const { agent, checkpoint } = this.#draft;
     const sealing = this.#context.pool.run("sealDevices", {
       agentKey,
@@ -154,7 +144,20 @@ class CheckpointWrite {
       body: state.devices,
     });
     sealing.catch(() => undefined); // Awaited below, after the pages.
-    const { base, map } = await this.#memory(state, agentKey, parent);
+    const { base, map, files } = await writeMemory(
+      {
+        context: this.#context,
+        folder: this.#folder,
+        attempt: this.#attempt,
+        agent,
+        agentKey,
+        label: { part: "page-map", agent, checkpoint },
+        memoryBytes: this.#draft.substrate.shape.memoryBytes,
+        parent,
+        step: this.#step,
+      },
+      state,
+    );
     const mapPath = this.#folder.pageMap(checkpoint);
     await writeNew(mapPath, map.file);
     await this.#step("page-map-written");
@@ -163,7 +166,7 @@ class CheckpointWrite {
     await writeNew(devicesPath, devices.file);
     await syncFolder(dirname(devicesPath));
     await this.#step("devices-written");
-    this.#files.push(mapPath, devicesPath);
+    this.#files.push(...files, mapPath, devicesPath);
     return {
       memory: {
         pageBytes: PAGE_BYTES,
@@ -175,116 +178,6 @@ class CheckpointWrite {
       },
       devices: { digest: devices.digest as Digest, bytes: devices.file.length },
     };
-  }
-
-  async #memory(
-    state: CapturedState,
-    agentKey: Uint8Array,
-    parent: Manifest | null,
-  ): Promise<{ base: MemoryBaseFacts; map: BuiltMap }> {
-    const { agent, checkpoint, substrate } = this.#draft;
-    const bytes = substrate.shape.memoryBytes;
-    const pageCount = bytes / PAGE_BYTES;
-    const label = { part: "page-map", agent, checkpoint } as const;
-    const basePath = state.base.kind === "zero" ? null : state.base.path;
-    const context = this.#context;
-    if (state.ownBase) {
-      const digest = await this.#ownBase(state, bytes, basePath);
-      const map = await context.pool.run("buildMap", {
-        pageCount,
-        parent: null,
-        droppedPacks: [],
-        batches: [],
-        pack: null,
-        agentKey,
-        label,
-      });
-      return { base: { kind: "own", digest, bytes }, map };
-    }
-    const base: MemoryBaseFacts = {
-      kind: state.base.kind,
-      digest: state.base.kind === "zero" ? zeroDigest : state.base.digest,
-      bytes,
-    };
-    if (state.base.kind === "own") await this.#adopt(state.base.digest, state.base.path, bytes);
-    const { map, files } = await writePages(
-      {
-        context,
-        folder: this.#folder,
-        attempt: this.#attempt,
-        agentKey,
-        label,
-        pageCount,
-        basePath,
-        parent: await this.#parentMap(parent, base, agentKey),
-        step: this.#step,
-      },
-      state.pages,
-    );
-    this.#files.push(...files);
-    return { base, map };
-  }
-
-  /** The parent's page map where its pages lie over the same base. A damaged one is done without. */
-  async #parentMap(
-    parent: Manifest | null,
-    base: MemoryBaseFacts,
-    agentKey: Uint8Array,
-  ): Promise<Parent | null> {
-    const memory = parent?.memory;
-    if (parent === null || memory === undefined) return null;
-    const same = memory.base.digest === base.digest && memory.base.bytes === base.bytes;
-    if (!same || memory.packs.length === 0) return null;
-    const sizes = new Map<string, number>();
-    for (const { id } of memory.packs) {
-      const stats = await stat(this.#folder.pack(id)).catch(() => null);
-      if (stats !== null) sizes.set(id, stats.size);
-    }
-    const map = await this.#context.pool
-      .run("openMap", {
-        path: this.#folder.pageMap(parent.checkpoint),
-        ...memory.pageMap,
-        agentKey,
-        label: { part: "page-map", agent: parent.agent, checkpoint: parent.checkpoint },
-        pageCount: base.bytes / PAGE_BYTES,
-      })
-      .catch(() => null);
-    if (map === null) return null;
-    const bytes = new Map(map.packs.map((pack) => [pack.id, pack.bytes]));
-    const droppedPacks = packsToDrop(
-      map,
-      (id) => this.#context.damagedPacks.has(id) || sizes.get(id) !== bytes.get(id),
-    );
-    return { map, droppedPacks };
-  }
-
-  async #ownBase(state: CapturedState, bytes: number, basePath: string | null): Promise<Digest> {
-    const { pool } = this.#context;
-    const temporary = temporaryPath(this.#folder.base(zeroDigest));
-    this.#attempt.owns(temporary);
-    if (basePath !== null) this.#attempt.needBytes += (await stat(basePath)).blocks * 512;
-    const source = { bytes, basePath };
-    const digest = await writeBaseFile(pool, source, temporary, state.pages, (count) => {
-      this.#attempt.needBytes += count;
-    });
-    const path = this.#folder.base(digest);
-    if (await publishBase(this.#folder.bases, temporary, digest)) {
-      this.#attempt.owns(path);
-      this.#files.push(path);
-    }
-    await this.#context
-      .verified(this.#draft.agent)
-      .record({ part: "base", name: digest, path }, digest);
-    await this.#step("base-written");
-    return digest;
-  }
-
-  /** The base of a fork's origin becomes one of the fork's own. */
-  async #adopt(digest: Digest, from: string, bytes: number): Promise<void> {
-    const path = this.#folder.base(digest);
-    if ((await stat(path).catch(() => null)) !== null) return;
-    this.#attempt.owns(path);
-    await adoptBase(this.#context.pool, this.#folder.bases, digest, from, bytes);
   }
 
   /** Makes the layers durable and says what they are. Those that the parent names must be as they were. */

@@ -6,7 +6,8 @@
 import { hash } from "node:crypto";
 import { pageKinds } from "../classify.ts";
 import { CHUNK_PAGES_MAX, TAG_BYTES } from "../pack.ts";
-import { HASH_BYTES, ZERO, chunkColumns, encodePageMap, mapColumns } from "../page-map.ts";
+import { encodePageMap } from "../page-map-file.ts";
+import { HASH_BYTES, ZERO, chunkColumns, mapColumns } from "../page-map.ts";
 import type { MapPack, PageMap } from "../page-map.ts";
 import { seal } from "../sealed.ts";
 import type { SealLabel } from "../sealed.ts";

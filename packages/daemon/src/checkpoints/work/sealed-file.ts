@@ -2,7 +2,7 @@
 import { hash } from "node:crypto";
 import { closeSync, fstatSync, readSync } from "node:fs";
 import { Damage } from "../damage.ts";
-import { decodePageMap, pageMapBytesMax } from "../page-map.ts";
+import { decodePageMap, pageMapBytesMax } from "../page-map-file.ts";
 import type { PageMap } from "../page-map.ts";
 import { seal, unseal } from "../sealed.ts";
 import type { SealLabel } from "../sealed.ts";
