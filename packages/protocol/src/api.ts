@@ -277,3 +277,10 @@ export const healthSchema = z.object({
   home: z.string(),
 });
 export type Health = z.infer<typeof healthSchema>;
+
+/** `GET /v1/metrics` */
+export const metricsSchema = z.object({
+  /** Delay of the daemon's event loop since the last reading, milliseconds. */
+  loopDelayMs: z.object({ p50: z.number(), p99: z.number(), max: z.number() }),
+});
+export type Metrics = z.infer<typeof metricsSchema>;

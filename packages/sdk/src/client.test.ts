@@ -28,6 +28,7 @@ beforeEach(async () => {
     commands,
     socketPath,
     health: () => ({ version: "0.1.0", pid: 1, startedAtMs: 1, home: folder }),
+    metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
     shutdown: () => {
       shutdowns += 1;
     },

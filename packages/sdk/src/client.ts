@@ -6,6 +6,7 @@ import {
   doctorReportSchema,
   execResponseSchema,
   healthSchema,
+  metricsSchema,
   letOutSchema,
   listResponseSchema,
   PerdureError,
@@ -20,6 +21,7 @@ import type {
   DoctorReport,
   ExecRequest,
   Health,
+  Metrics,
   LetOut,
   ListResponse,
   ProcessView,
@@ -408,6 +410,17 @@ export class Perdure {
   health(options: CallOptions = {}): Promise<Health> {
     const call = { method: "GET", path: "/v1/health", ...options } as const;
     return this.#transport.json(healthSchema, call);
+  }
+
+  /**
+   * What the daemon measures of itself since the last reading.
+   *
+   * @example
+   * const { loopDelayMs } = await perdure.metrics();
+   */
+  metrics(options: CallOptions = {}): Promise<Metrics> {
+    const call = { method: "GET", path: "/v1/metrics", ...options } as const;
+    return this.#transport.json(metricsSchema, call);
   }
 
   /**

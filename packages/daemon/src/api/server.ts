@@ -7,7 +7,7 @@
 import Fastify from "fastify";
 import type { FastifyInstance } from "fastify";
 import { apiLimits, emptyRequestSchema } from "@perdure/protocol";
-import type { ErrorCode, Health } from "@perdure/protocol";
+import type { ErrorCode, Health, Metrics } from "@perdure/protocol";
 import type { Commands } from "../core/command.ts";
 import { agentRoutes } from "./agent-routes.ts";
 import { bodyOf } from "./context.ts";
@@ -30,6 +30,8 @@ export interface ApiServerOptions {
   readonly commands: Commands;
   readonly socketPath: string;
   readonly health: () => Health;
+  /** Read by whoever measures the daemon; a reading begins a new interval. */
+  readonly metrics: () => Metrics;
   /** `POST /v1/shutdown`, called after the answer was written. VMs go on without the daemon. */
   readonly shutdown: () => void;
   readonly log?: (entry: RequestLogEntry) => void;
@@ -102,6 +104,7 @@ function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyI
   processRoutes(server, context);
   fileRoutes(server, context);
   server.get("/v1/health", () => options.health());
+  server.get("/v1/metrics", () => options.metrics());
   server.get("/v1/doctor", () => options.commands.doctor());
   server.post("/v1/shutdown", async (request, reply) => {
     bodyOf(request, emptyRequestSchema);

@@ -1,0 +1,165 @@
+/**
+ * Composition root: the only file that names concrete adapters.
+ *
+ * Order of start: state store (its lock makes this the only daemon of the data directory), keys,
+ * substrate, stores, engine; then what an earlier daemon left is settled; then the socket opens. A
+ * stop lets go of VMs without ending them: the next daemon adopts them.
+ */
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { monitorEventLoopDelay } from "node:perf_hooks";
+import { join } from "node:path";
+import { randomBytes } from "node:crypto";
+import type { Metrics } from "@perdure/protocol";
+import { openApiServer } from "./api/server.ts";
+import { openKeyRing } from "./checkpoints/key-ring.ts";
+import { openLocalCheckpointStore } from "./checkpoints/local/local-checkpoint-store.ts";
+import { openLocalTemplateStore } from "./checkpoints/local/local-template-store.ts";
+import { WorkPool } from "./checkpoints/work/pool.ts";
+import { createSystemClock } from "./clock.ts";
+import { Engine } from "./core/engine.ts";
+import type { Log } from "./core/ports/log.ts";
+import { SparePlan } from "./core/spare-plan.ts";
+import type { StepHook } from "./core/step.ts";
+import { diagnose } from "./doctor.ts";
+import { createGuestLinks } from "./guest-link/open.ts";
+import { createIdentitySource } from "./identity.ts";
+import { createImageStore } from "./images/image-store.ts";
+import { openSqliteStateStore } from "./state/sqlite/sqlite-state-store.ts";
+import { openQemuSubstrate } from "./substrate/qemu/qemu-substrate.ts";
+
+export const VERSION = "0.1.0";
+
+export interface DaemonOptions {
+  /** Data directory: state, keys, agents. */
+  readonly home: string;
+  /** Sockets; made anew where it is gone. */
+  readonly run: string;
+  readonly socket: string;
+  readonly images: string;
+  readonly accelerator: "auto" | "tcg" | "kvm";
+  /** Spares per spec, for the two specs that were used last. */
+  readonly spares: number;
+  readonly log: Log;
+  readonly step: StepHook;
+}
+
+export interface Daemon {
+  /** Resolves when someone asked for a shutdown over the API. */
+  readonly shutdownAsked: Promise<void>;
+  close(): Promise<void>;
+}
+
+/** uids for VM processes where the daemon is root; the first number is the tenants' group. */
+const vmUids = { first: 200_000, count: 65_536 };
+
+export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
+  const { home, run, socket, images, log } = options;
+  const startedAtMs = Date.now();
+  const loopDelay = monitorEventLoopDelay({ resolution: 5 });
+  loopDelay.enable();
+  await mkdir(home, { recursive: true, mode: 0o711 });
+  await mkdir(run, { recursive: true, mode: 0o711 });
+  const clock = createSystemClock();
+  const state = await openSqliteStateStore({ path: join(home, "perdure.db") });
+  const keyRing = await openKeyRing(home);
+  const isRoot = process.getuid?.() === 0;
+  const substrate = await openQemuSubstrate({
+    homeId: await homeId(home),
+    runDir: join(run, "vm"),
+    dataDir: home,
+    sharedDirs: [images],
+    accelerator: options.accelerator,
+    ...(isRoot ? { uidRange: vmUids } : {}),
+    clock,
+    log,
+  });
+  const pool = new WorkPool();
+  const templates = await openLocalTemplateStore({
+    home,
+    images,
+    tenantCopies: substrate.needsWritableBase,
+    keyRing,
+    clock,
+    pool,
+    onDamage: ({ owner, path }) => log("error", "A template is damaged", { owner, path }),
+  });
+  const checkpoints = await openLocalCheckpointStore({
+    home,
+    keyRing,
+    clock,
+    pool,
+    findTemplateBase: (tenant, digest) => templates.findBase(tenant, digest),
+    onDamage: ({ owner, path }) => log("error", "A stored file is damaged", { owner, path }),
+  });
+  const imageSource = createImageStore(images);
+  const engine = new Engine(
+    {
+      clock,
+      state,
+      checkpoints,
+      templates,
+      substrate,
+      spares: new SparePlan(substrate, { specsMax: 2, sparesPerSpec: options.spares }),
+      links: createGuestLinks({ clock }),
+      images: imageSource,
+      identities: createIdentitySource(),
+      step: options.step,
+      log,
+    },
+    async () =>
+      diagnose({
+        home,
+        nodeVersion: process.versions.node,
+        images: await imageSource.list(),
+        ...(await substrate.describeHost()),
+      }),
+  );
+  await engine.restart();
+
+  let askShutdown = (): void => undefined;
+  const shutdownAsked = new Promise<void>((resolve) => (askShutdown = resolve));
+  const server = await openApiServer({
+    commands: engine,
+    socketPath: socket,
+    health: () => ({ version: VERSION, pid: process.pid, startedAtMs, home }),
+    metrics: (): Metrics => {
+      const delay = {
+        p50: loopDelay.percentile(50) / 1e6,
+        p99: loopDelay.percentile(99) / 1e6,
+        max: loopDelay.max / 1e6,
+      };
+      loopDelay.reset();
+      return { loopDelayMs: delay };
+    },
+    shutdown: askShutdown,
+    log: ({ cause, ...entry }) => {
+      if (cause !== undefined) log("error", "A request met a defect", { ...entry, cause });
+      else log("debug", "Request", { ...entry });
+    },
+  });
+  log("info", "Ready", { socket, home });
+
+  return {
+    shutdownAsked,
+    async close() {
+      await server.close();
+      await engine.close();
+      await substrate.close();
+      await checkpoints.close();
+      await templates.close();
+      await pool.close();
+      await state.close();
+    },
+  };
+}
+
+/** Names this data directory in the command lines of its VMs. Made once. */
+async function homeId(home: string): Promise<string> {
+  const path = join(home, "home-id");
+  try {
+    await writeFile(path, randomBytes(6).toString("hex"), { flag: "wx", mode: 0o600 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  }
+  return (await readFile(path, "utf8")).trim();
+}

@@ -1,0 +1,81 @@
+/** `perdured`: reads the settings, runs the daemon until it is told to stop. */
+import { resolve } from "node:path";
+import { parseArgs } from "node:util";
+import { PerdureError } from "@perdure/protocol";
+import { daemonPaths } from "@perdure/sdk";
+import { crashPointFrom } from "./crash-point.ts";
+import { openDaemon } from "./daemon.ts";
+import { defaultImagesDirectory } from "./images/image-store.ts";
+import { createLog } from "./log.ts";
+
+const usage = `Usage: perdured [--home DIR] [--socket PATH] [--images DIR] [--accelerator auto|tcg|kvm] [--spares N]
+
+The daemon behind the "perdure" command, which starts it when none runs.
+
+  --home         data directory (PERDURE_HOME; /var/lib/perdure as root)
+  --socket       unix socket to listen on (PERDURE_SOCKET; <home>/run/perdure.sock)
+  --images       images and templates (PERDURE_IMAGES; <default home>/images)
+  --accelerator  auto tries KVM with a probe boot (PERDURE_ACCELERATOR; auto)
+  --spares       VM processes kept ready per kind of VM, 0 to 16 (PERDURE_SPARES; 1)
+  --verbose      log every request
+`;
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      home: { type: "string" },
+      socket: { type: "string" },
+      images: { type: "string" },
+      accelerator: { type: "string" },
+      spares: { type: "string" },
+      verbose: { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
+  });
+  if (values.help) {
+    process.stdout.write(usage);
+    return;
+  }
+  const { env } = process;
+  const paths = daemonPaths({
+    ...(values.home === undefined ? {} : { home: values.home }),
+    ...(values.socket === undefined ? {} : { socket: values.socket }),
+  });
+  const log = createLog(values.verbose ? "debug" : "info", (line) => process.stderr.write(line));
+  const daemon = await openDaemon({
+    ...paths,
+    images: resolve(values.images ?? defaultImagesDirectory()),
+    accelerator: acceleratorFrom(values.accelerator ?? env["PERDURE_ACCELERATOR"] ?? "auto"),
+    spares: sparesFrom(values.spares ?? env["PERDURE_SPARES"] ?? "1"),
+    log,
+    step: crashPointFrom(env),
+  });
+  await new Promise<void>((stop) => {
+    for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const)
+      process.once(signal, () => stop());
+    void daemon.shutdownAsked.then(stop);
+  });
+  await daemon.close();
+  log("info", "Stopped");
+}
+
+function acceleratorFrom(text: string): "auto" | "tcg" | "kvm" {
+  if (text === "auto" || text === "tcg" || text === "kvm") return text;
+  throw new PerdureError("bad_request", `--accelerator: "${text}" is none of auto, tcg, kvm`);
+}
+
+function sparesFrom(text: string): number {
+  const count = Number(text);
+  if (Number.isInteger(count) && count >= 0 && count <= 16) return count;
+  throw new PerdureError("bad_request", `--spares: "${text}" is no number from 0 to 16`);
+}
+
+try {
+  await main();
+} catch (error) {
+  const { code, message, hint } = PerdureError.from(error);
+  process.stderr.write(
+    `perdured: ${message} (${code})\n${hint === undefined ? "" : `Hint: ${hint}\n`}`,
+  );
+  process.exitCode = 1;
+}
