@@ -155,8 +155,9 @@ export class Epoch {
 
   #stale(type: FrameType, id: number, payload: Uint8Array): void {
     if (id === 0 || id > this.#lastId) throw violation(`a frame for stream ${id}, never opened`);
-    this.#staleBytes -= type === frameType.window ? windowBytes(payload) : payload.length;
-    if (this.#staleBytes < 0 || payload.length === 0) {
+    const cost = type === frameType.window ? windowBytes(payload) : payload.length;
+    this.#staleBytes -= cost;
+    if (this.#staleBytes < 0 || cost === 0) {
       throw violation(`a frame for stream ${id}, which is over`);
     }
   }

@@ -61,6 +61,13 @@ export class FieldWriter {
     return this.bytes(tag, value.finish());
   }
 
+  /** The fields of `other` after these. */
+  add(other: FieldWriter): this {
+    this.#parts.push(...other.#parts);
+    this.#bytes += other.#bytes;
+    return this;
+  }
+
   finish(): Uint8Array {
     const whole = new Uint8Array(this.#bytes);
     let at = 0;

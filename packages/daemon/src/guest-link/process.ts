@@ -15,6 +15,8 @@ import { violation } from "./violation.ts";
 export const ARGV_MAX = 1024;
 /** Running and ended ones that the guest keeps. */
 export const PROCESSES_MAX = 512 + 128;
+/** Some may start and end while the list is read. */
+const PROCESSES_LISTED_MAX = 2 * PROCESSES_MAX;
 const PID_MAX = 2 ** 31 - 1;
 
 export async function exec(
@@ -64,14 +66,31 @@ function encodeExec(action: string, request: GuestExec): FieldWriter {
     .number(tag.logBytes, request.logBytes);
 }
 
+/**
+ * A list that is longer than a frame comes in parts: the guest is asked for what follows the last
+ * process of the part before, until nothing new comes.
+ */
 export async function listProcesses(epoch: Epoch, clock: Clock): Promise<readonly ProcessView[]> {
-  return call(epoch, clock, {
-    op: operation.processes,
-    action: "list processes",
-    control: false,
-    deadlineMs: USER_DEADLINE_MS,
-    decode: (answer) => answer.nested(tag.entry, PROCESSES_MAX).map(decodeProcess),
-  });
+  const views = new Map<number, ProcessView>();
+  let after = 0;
+  for (;;) {
+    const known = views.size;
+    const last = await call(epoch, clock, {
+      op: operation.processes,
+      action: "list processes",
+      control: false,
+      deadlineMs: USER_DEADLINE_MS,
+      fields: new FieldWriter().number(tag.process, after),
+      decode: (answer) => {
+        const part = answer.nested(tag.entry, PROCESSES_MAX).map(decodeProcess);
+        for (const view of part) views.set(view.process, view);
+        if (views.size > PROCESSES_LISTED_MAX) throw violation("an endless list of processes");
+        return part.at(-1)?.process;
+      },
+    });
+    if (last === undefined || views.size === known) return [...views.values()];
+    after = last;
+  }
 }
 
 function decodeProcess(entry: Fields): ProcessView {

@@ -1,6 +1,6 @@
 /**
- * Standard input of processes. One stream per process is kept open between writes: to end it would
- * drop what the guest has taken and the process has not read yet.
+ * Standard input of processes. One stream per process is kept open between writes, so that they stay
+ * in order without waiting for each other's answers; only so many, because the guest has few.
  */
 import { PerdureError } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
@@ -11,8 +11,12 @@ import { FieldWriter } from "./field.ts";
 import { operation, tag } from "./operation.ts";
 import { Sender } from "./sender.ts";
 
+/** Streams kept for processes that nobody writes to at the moment. */
+export const IDLE_INPUTS_MAX = 32;
+
 interface Input {
   readonly sender: Sender;
+  writers: number;
   /** Writes go one after another. */
   last: Promise<unknown>;
 }
@@ -27,6 +31,7 @@ export class StdinStreams {
 
   async write(epoch: Epoch, process: number, bytes: Uint8Array, end: boolean): Promise<void> {
     const input = this.#inputs.get(process) ?? this.#open(epoch, process);
+    input.writers++;
     const turn = input.last.then(async () => {
       await input.sender.answer();
       await input.sender.send(bytes);
@@ -36,7 +41,12 @@ export class StdinStreams {
       input.sender.abandon();
       this.#forget(process, input);
     });
-    input.last = turn.catch(() => this.#forget(process, input));
+    input.last = turn
+      .catch(() => this.#forget(process, input))
+      .finally(() => {
+        input.writers--;
+        this.#closeIdle();
+      });
     return turn;
   }
 
@@ -53,6 +63,7 @@ export class StdinStreams {
     );
     const input: Input = {
       sender,
+      writers: 0,
       last: sender
         .answer()
         .catch(() => undefined)
@@ -60,6 +71,12 @@ export class StdinStreams {
     };
     this.#inputs.set(process, input);
     return input;
+  }
+
+  /** What the guest has taken it writes to the process even when the stream is gone. */
+  #closeIdle(): void {
+    const idle = [...this.#inputs].filter(([, input]) => input.writers === 0);
+    for (const [process, input] of idle.slice(0, -IDLE_INPUTS_MAX)) this.#forget(process, input);
   }
 
   /** Whoever comes next opens another stream, and the guest says what it thinks of that. */

@@ -1,0 +1,38 @@
+/** What a fake guest is made of, and what its operations may touch. */
+import type { Clock } from "../../core/ports/clock.ts";
+import type { FakeFile, FakeFiles } from "./fake-file.ts";
+import type { FakeProcess, FakeProcessState } from "./fake-process.ts";
+
+/** Plain data: all that survives a sleep. */
+export interface FakeGuestState {
+  bootId: string;
+  hostname: string;
+  machineId: string;
+  generation: number;
+  /** What the generation event said. */
+  generationJson: string;
+  frozen: boolean;
+  /** The guest's wall clock minus the host's. */
+  skewMs: number;
+  /** Times that entropy was added. */
+  entropyAdded: number;
+  nextProcess: number;
+  readonly files: Record<string, FakeFile>;
+  processes: FakeProcessState[];
+}
+
+/** The guest as its operations see it. */
+export interface FakeInside {
+  readonly state: FakeGuestState;
+  readonly clock: Clock;
+  readonly files: FakeFiles;
+  readonly processes: ReadonlyMap<number, FakeProcess>;
+  /** The guest's wall clock. */
+  nowMs(): number;
+  /** Lets every process look again whether it may run. */
+  poke(): void;
+  /** Starts a process of this state, which becomes part of the guest's. */
+  add(state: FakeProcessState): FakeProcess;
+  forget(process: FakeProcess): void;
+  powerOff(): void;
+}

@@ -1,0 +1,38 @@
+/** What a test's work costs, told apart from what else the host does. */
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc") as () => void;
+
+/** Bytes that are reachable now. */
+export function reachableBytes(): number {
+  collectGarbage();
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  return heapUsed + arrayBuffers;
+}
+
+/** CPU time of this process that `work` took, milliseconds. */
+export function cpuMs(work: () => void): number {
+  const before = process.cpuUsage();
+  work();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1000;
+}
+
+/** Longest time that the main loop was not free while `work` ran, milliseconds. */
+export async function longestTurnMs(work: () => Promise<unknown>): Promise<number> {
+  let longest = 0;
+  let done = false;
+  let before = process.cpuUsage();
+  const look = (): void => {
+    const { user, system } = process.cpuUsage(before);
+    longest = Math.max(longest, (user + system) / 1000);
+    before = process.cpuUsage();
+    if (!done) setImmediate(look);
+  };
+  setImmediate(look);
+  await work();
+  done = true;
+  return longest;
+}

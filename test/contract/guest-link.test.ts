@@ -1,0 +1,26 @@
+import { describe, test } from "vitest";
+import { FakeGuest } from "../../packages/daemon/src/guest-link/fake/fake-guest.ts";
+import { FakeGuestLinks } from "../../packages/daemon/src/guest-link/fake/fake-links.ts";
+import { openGuestAgent, whyNoGuestAgent } from "./guest-agent.ts";
+import { guestLinkContract } from "./guest-link.ts";
+
+guestLinkContract("fake guest", () => {
+  const links = new FakeGuestLinks();
+  links.put("guest", new FakeGuest({ skewMs: -90_000 }));
+  return Promise.resolve({
+    connect: () => links.connect("guest"),
+    user: "user",
+    folder: "/home/user",
+    missing: {},
+    close: () => Promise.resolve(),
+  });
+});
+
+const why = whyNoGuestAgent();
+if (why === undefined) {
+  guestLinkContract("guest agent", openGuestAgent);
+} else {
+  describe("guest link contract: guest agent", () => {
+    test("is skipped", (context) => context.skip(why));
+  });
+}
