@@ -2,7 +2,7 @@
  * Takes over a machine that an earlier daemon started.
  *
  * - I1 Adopted is only the very process of the record: same boot of the host, same pid, same start time,
- *   and the machine's name on its command line.
+ *   and the machine's name on its command line. What is left of one that is gone is removed.
  * - I2 What it is comes from the note beside its sockets, which only the daemon can write.
  */
 import type { MachineRecord } from "../../core/ports/substrate.ts";
@@ -13,18 +13,24 @@ import { readMemoryAreas } from "./memory-area.ts";
 import { hostBootId } from "./process.ts";
 import { QmpClient } from "./qmp.ts";
 import { RunFolder } from "./run-folder.ts";
-import { recognise } from "./sweep.ts";
+import { findProcesses, recognise } from "./sweep.ts";
+import { removeMachineFiles } from "./left-over.ts";
 
 /** @throws `machine_failed` where the process lives but does not answer */
 export async function adoptMachine(
   tools: StartTools,
   record: MachineRecord,
 ): Promise<QemuMachine | null> {
-  if (record.hostBootId !== hostBootId()) return null;
   const found = await recognise(record.pid, tools.homeId, tools.isolation.range);
-  if (found?.id !== record.id || found.identity.startTicks !== record.startTicks) return null;
+  const same = found?.id === record.id && found.identity.startTicks === record.startTicks;
+  if (!same || record.hostBootId !== hostBootId()) {
+    const alive = await findProcesses(tools.homeId, tools.isolation.range);
+    if (!alive.some(({ id }) => id === record.id)) await removeMachineFiles(tools, record.id);
+    return null;
+  }
   const folder = new RunFolder(tools.runDir, record.id);
   const note = await folder.readNote();
+  // It had not been handed over yet: nobody has a lease on it, and `sweep` ends it.
   if (note === null) return null;
   const { facts, credentials } = note;
   const areas = await readMemoryAreas(

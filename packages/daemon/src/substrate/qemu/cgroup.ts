@@ -22,6 +22,8 @@ export interface Cgroups {
   remove(name: string): Promise<void>;
   /** Names that exist, of machines that may be gone. */
   list(): Promise<string[]>;
+  /** Removes the home's own group unless machines are in it. It comes back with the next machine. */
+  close(): Promise<void>;
 }
 
 const CPU_PERIOD_US = 100_000;
@@ -61,47 +63,67 @@ export async function openCgroups(homeId: string, root = "/sys/fs/cgroup"): Prom
   const parent = `perdure-${homeId}`;
   const names = ["memory", "cpu", "pids"];
   if (await holds(join(root, "cgroup.controllers"), names)) {
-    try {
-      await mkdir(join(root, parent), { recursive: true });
-      const enable = names.map((name) => `+${name}`).join(" ");
-      await writeFile(join(root, "cgroup.subtree_control"), enable);
-      await writeFile(join(root, parent, "cgroup.subtree_control"), enable);
-      return groups("v2", [join(root, parent)], async (folder, shape) => {
-        for (const { v2 } of settings(shape)) {
-          for (const [file, value] of v2) await writeFile(join(folder, file), value);
-        }
-      });
-    } catch (error) {
-      return none(`cgroup v2 cannot be used: ${(error as Error).message}`);
-    }
-  }
-  try {
-    for (const name of names) await mkdir(join(root, name, parent), { recursive: true });
-    return groups(
-      "v1",
-      names.map((name) => join(root, name, parent)),
-      async (folder, shape) => {
-        const own = settings(shape).find(({ controller }) =>
-          folder.startsWith(join(root, controller)),
-        );
-        for (const [file, value] of own?.v1 ?? [])
-          await writeFile(join(folder, file), String(value));
+    const enable = names.map((name) => `+${name}`).join(" ");
+    const folder = join(root, parent);
+    return usable("v2", [folder], {
+      async prepare() {
+        await mkdir(folder, { recursive: true });
+        await writeFile(join(root, "cgroup.subtree_control"), enable);
+        await writeFile(join(folder, "cgroup.subtree_control"), enable);
       },
-    );
+      async limit(at, shape) {
+        for (const { v2 } of settings(shape)) {
+          for (const [file, value] of v2) await writeFile(join(at, file), value);
+        }
+      },
+    });
+  }
+  const folders = names.map((name) => join(root, name, parent));
+  return usable("v1", folders, {
+    async prepare() {
+      for (const name of names) {
+        if (!(await holds(join(root, name, "cgroup.procs"), []))) {
+          throw new Error(`there is no controller "${name}"`);
+        }
+        await mkdir(join(root, name, parent), { recursive: true });
+      }
+    },
+    async limit(at, shape) {
+      const own = settings(shape).find(({ controller }) => at.startsWith(join(root, controller)));
+      for (const [file, value] of own?.v1 ?? []) await writeFile(join(at, file), String(value));
+    },
+  });
+}
+
+interface Hierarchy {
+  /** Makes the parent groups. Idempotent. */
+  prepare(): Promise<void>;
+  limit(at: string, shape: MachineShape): Promise<void>;
+}
+
+async function usable(
+  kind: "v1" | "v2",
+  parents: readonly string[],
+  hierarchy: Hierarchy,
+): Promise<Cgroups> {
+  try {
+    await hierarchy.prepare();
+    return groups(kind, parents, hierarchy);
   } catch (error) {
-    return none(`no control groups can be made: ${(error as Error).message}`);
+    return none(`Control groups ${kind} cannot be used: ${(error as Error).message}`);
   }
 }
 
 function groups(
   kind: "v1" | "v2",
   parents: readonly string[],
-  limit: (folder: string, shape: MachineShape) => Promise<void>,
+  { prepare, limit }: Hierarchy,
 ): Cgroups {
   return {
     kind,
     reason: "",
     async make(name, shape) {
+      await prepare();
       const folders = parents.map((parent) => join(parent, name));
       for (const folder of folders) {
         await mkdir(folder, { recursive: true });
@@ -124,6 +146,9 @@ function groups(
       }
       return [...found];
     },
+    async close() {
+      for (const parent of parents) await rmdir(parent).catch(() => undefined);
+    },
   };
 }
 
@@ -134,11 +159,12 @@ function none(reason: string): Cgroups {
     make: () => Promise.resolve([]),
     remove: () => Promise.resolve(),
     list: () => Promise.resolve([]),
+    close: () => Promise.resolve(),
   };
 }
 
 async function holds(file: string, words: readonly string[]): Promise<boolean> {
-  const text = await readFile(file, "latin1").catch(() => "");
-  const found = new Set(text.trim().split(/\s+/));
-  return words.every((word) => found.has(word));
+  const text = await readFile(file, "latin1").catch(() => null);
+  const found = new Set(text?.trim().split(/\s+/));
+  return text !== null && words.every((word) => found.has(word));
 }

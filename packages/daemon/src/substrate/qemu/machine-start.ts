@@ -37,8 +37,8 @@ export interface StartTools {
   readonly grants: Grants;
   readonly workers: MemoryWorkers;
   readonly clock: Clock;
-  /** Groups that a process needs for its accelerator. */
-  readonly kvmGroups: readonly number[];
+  /** Groups that let a process open /dev/kvm; null where none would. */
+  readonly kvmGroups: readonly number[] | null;
 }
 
 export interface StartPlan {
@@ -49,6 +49,8 @@ export interface StartPlan {
   readonly memory: MemoryBase | { readonly kind: "new-template"; readonly path: string };
   /** Waits for state (a spare), or starts from reset. */
   readonly incoming: boolean;
+  /** Gets the machine's id before there is a process; loses it again if the start fails. */
+  readonly started: Set<MachineId>;
 }
 
 interface PreparedMemory {
@@ -65,10 +67,16 @@ export function processName(homeId: string, id: MachineId): string {
   return `perdure-${homeId}-${id}`;
 }
 
+/** A machine's file of holes; it has a name only until QEMU has opened it. */
+export function zeroFilePath(tools: Pick<StartTools, "dataDir">, id: MachineId): string {
+  return join(tools.dataDir, `zero-${id}`);
+}
+
 /** @throws `machine_start_failed`, `host_not_ready` */
 export async function startMachine(tools: StartTools, plan: StartPlan): Promise<QemuMachine> {
   const id = makeId("vm", tools.clock.nowMs(), tools.clock.randomBytes(10));
-  const undo: (() => Promise<void> | void)[] = [];
+  plan.started.add(id);
+  const undo: (() => Promise<void> | void)[] = [() => void plan.started.delete(id)];
   let complaint = (): string => "";
   try {
     return await start();
@@ -115,7 +123,7 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
       ),
       cwd: "/",
       user: tools.isolation.range === null ? null : credentials,
-      groups: accelerator === "kvm" ? tools.kvmGroups : [],
+      groups: accelerator === "kvm" ? (tools.kvmGroups ?? []) : [],
       cgroupFiles,
     });
     complaint = () => process.complaint();
@@ -191,7 +199,7 @@ async function prepareMemory(
   const writable = tools.qemu.needsWritableBase;
   switch (memory.kind) {
     case "zero": {
-      const path = join(tools.dataDir, `zero-${id}`);
+      const path = zeroFilePath(tools, id);
       await makeHoles(path, facts.shape.memoryBytes);
       await tools.grants.ownFile(path, credentials);
       const gone = (): Promise<void> => rm(path, { force: true });

@@ -9,16 +9,9 @@
  * - I2 A machine's facts are those of the process that runs, also after the daemon was replaced.
  * - I3 State of one accelerator is never offered to a process of another: it is part of a spare's key.
  */
-import { mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import {
-  digestOf,
-  machineIdSchema,
-  PerdureError,
-  type MachineId,
-  type SubstrateFacts,
-} from "@perdure/protocol";
-import type { Clock } from "../../core/ports/clock.ts";
+import { digestOf, PerdureError, type MachineId, type SubstrateFacts } from "@perdure/protocol";
 import type { Log } from "../../core/ports/log.ts";
 import type {
   BootFiles,
@@ -27,38 +20,19 @@ import type {
   MachineSpec,
   Substrate,
 } from "../../core/ports/substrate.ts";
-import { Acceleration, kvmGroups, kvmUnusable } from "./acceleration.ts";
+import { Acceleration, kvmUnusable } from "./acceleration.ts";
 import { adoptMachine } from "./adopt.ts";
-import { openCgroups } from "./cgroup.ts";
 import { CPU_MODEL, deviceDigest, MACHINE_TYPE } from "./command-line.ts";
-import { Grants } from "./grant.ts";
-import { MemoryWorkers } from "./guest-memory.ts";
 import { reportHost, type HostReport } from "./host-report.ts";
-import { ownUsers, sharedUser, type UidRange } from "./isolation.ts";
-import { startMachine, type StartPlan, type StartTools } from "./machine-start.ts";
+import { endLeftOvers } from "./left-over.ts";
+import { startMachine, type StartPlan } from "./machine-start.ts";
 import type { QemuMachine } from "./machine.ts";
 import { probe, probeBoot } from "./probe-boot.ts";
-import { killAndWait } from "./process.ts";
-import { findQemu } from "./qemu-binary.ts";
-import { checkRunDir, RunFolder } from "./run-folder.ts";
+import { openStartTools, type StartToolsOptions } from "./start-tools.ts";
 import { SparePool } from "./spare-pool.ts";
-import { findProcesses } from "./sweep.ts";
 
-export interface QemuSubstrateOptions {
-  /** Tells this data directory's processes from those of others: 1 to 32 of a–z, 0–9. */
-  readonly homeId: string;
-  /** Sockets of machines; a short path. Made, and opened for passing through. */
-  readonly runDir: string;
-  /** Files that machines of this home use. */
-  readonly dataDir: string;
-  /** Further folders of the daemon's that hold files of machines (images, templates). */
-  readonly sharedDirs?: readonly string[];
+export interface QemuSubstrateOptions extends StartToolsOptions {
   readonly accelerator: "auto" | "tcg" | "kvm";
-  /** Users for VM processes. Left out: all run as the daemon's user, one tenant. Needs root. */
-  readonly uidRange?: UidRange;
-  /** Group of a tenant. Default: the first number of the range for all. */
-  readonly tenantGid?: (tenant: string) => number;
-  readonly clock: Clock;
   readonly log: Log;
 }
 
@@ -71,37 +45,9 @@ export interface QemuSubstrate extends Substrate {
 
 /** @throws `host_not_ready` */
 export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<QemuSubstrate> {
-  const { homeId, runDir, dataDir, clock, log, uidRange } = options;
-  if (!/^[a-z0-9]{1,32}$/.test(homeId)) {
-    throw new PerdureError("internal", `"${homeId}" cannot name a home: 1 to 32 of a-z and 0-9`);
-  }
-  checkRunDir(runDir);
-  const qemu = await findQemu();
-  const isolation =
-    uidRange === undefined
-      ? sharedUser()
-      : ownUsers(uidRange, options.tenantGid ?? (() => uidRange.first));
-  const grants = new Grants(
-    [runDir, dataDir, ...(options.sharedDirs ?? [])],
-    uidRange !== undefined,
-  );
-  await mkdir(runDir, { recursive: true });
-  await mkdir(dataDir, { recursive: true });
-  await grants.passable(runDir);
-  await grants.passable(dataDir);
-  const groups = await kvmGroups();
-  const tools: StartTools = {
-    homeId,
-    runDir,
-    dataDir,
-    qemu,
-    isolation,
-    cgroups: await openCgroups(homeId),
-    grants,
-    workers: new MemoryWorkers(),
-    clock,
-    kvmGroups: groups ?? [],
-  };
+  const { dataDir, clock, log } = options;
+  const tools = await openStartTools(options);
+  const { qemu, isolation } = tools;
   const tscKhz = await hostTscKhz();
 
   const acceleration = new Acceleration({
@@ -110,7 +56,7 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
     cachePath: join(dataDir, "accelerator.json"),
     log,
     async unusable() {
-      if (uidRange !== undefined && groups === null) {
+      if (isolation.range !== null && tools.kvmGroups === null) {
         return "/dev/kvm is root's alone and VM processes are not root: give it to a group, mode 0660";
       }
       return kvmUnusable();
@@ -124,6 +70,7 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
             boot: kernelOf(probeBoot(boot)),
             memory: { kind: "zero" },
             incoming: false,
+            started: unclaimed,
           }),
         clock,
       ),
@@ -152,6 +99,13 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
     return factsOf(spec, (await acceleration.choose(spec.boot)).accelerator);
   }
 
+  /** Machines that this daemon started and nobody has taken yet: no left-overs. */
+  const unclaimed = new Set<MachineId>();
+  function claimed(machine: QemuMachine): QemuMachine {
+    unclaimed.delete(machine.record.id);
+    return machine;
+  }
+
   async function plan(
     spec: Omit<MachineSpec, "base">,
     memory: StartPlan["memory"],
@@ -163,20 +117,21 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
       boot: kernelOf(spec.boot),
       memory,
       incoming,
+      started: unclaimed,
     });
   }
 
   async function withDisk(machine: QemuMachine, disk: DiskChain): Promise<QemuMachine> {
     try {
       await machine.attachDisk(disk);
-      return machine;
+      return claimed(machine);
     } catch (error) {
       await machine.kill();
       throw PerdureError.from(error, "machine_start_failed");
     }
   }
 
-  const spares = new SparePool<MachineSpec>({
+  const spares = new SparePool<MachineSpec, QemuMachine>({
     start: (spec) => plan(spec, spec.base, true),
     failed: (error) =>
       log("warn", "A spare VM could not be started", { message: (error as Error).message }),
@@ -193,12 +148,12 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
       // One that died a moment ago may still stand on the shelf.
       for (;;) {
         const machine = spares.take(spareKey(spec));
-        if (machine === null) return plan(spec, spec.base, true);
+        if (machine === null) return claimed(await plan(spec, spec.base, true));
         const ready = await machine.isRunning().then(
           () => true,
           () => false,
         );
-        if (ready) return machine;
+        if (ready) return claimed(machine);
         await machine.kill();
       }
     },
@@ -210,19 +165,12 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
 
     adopt: (record) => adoptMachine(tools, record),
 
-    async sweep(keep) {
-      const kept = new Set<MachineId>(keep);
-      const found = await findProcesses(homeId, isolation.range);
-      const alive = new Set(found.map(({ id }) => id).filter((id) => kept.has(id)));
-      const ended = found.filter(({ id }) => !kept.has(id));
-      await Promise.all(ended.map(({ identity }) => killAndWait(identity, clock)));
-      await removeLeftOvers(tools, alive, kept);
-      return ended.length;
-    },
+    sweep: (keep) => endLeftOvers(tools, new Set<MachineId>([...keep, ...unclaimed])),
 
     async close() {
       await spares.close();
       await tools.workers.close();
+      await tools.cgroups.close();
     },
   };
 }
@@ -244,31 +192,6 @@ function spareKey({ tenant, shape, base, boot }: MachineSpec): string {
     kernel: boot.kernelDigest,
     initramfs: boot.initramfsDigest,
   });
-}
-
-/** Folders, files and groups of machines that are neither alive nor kept. */
-async function removeLeftOvers(
-  tools: StartTools,
-  alive: ReadonlySet<MachineId>,
-  kept: ReadonlySet<MachineId>,
-): Promise<void> {
-  const left = (name: string): MachineId | null => {
-    const parsed = machineIdSchema.safeParse(name);
-    return parsed.success && !alive.has(parsed.data) && !kept.has(parsed.data) ? parsed.data : null;
-  };
-  for (const name of await readdir(tools.runDir)) {
-    const id = left(name);
-    if (id !== null) await new RunFolder(tools.runDir, id).remove();
-  }
-  for (const name of await readdir(tools.dataDir)) {
-    if (name.startsWith("zero-") && left(name.slice("zero-".length)) !== null) {
-      await rm(join(tools.dataDir, name), { force: true });
-    }
-  }
-  for (const name of await tools.cgroups.list()) {
-    const id = left(name);
-    if (id !== null) await tools.cgroups.remove(id);
-  }
 }
 
 /** The kernel's estimate of the time stamp counter, to 5 kHz: twice it is printed as "bogomips". */

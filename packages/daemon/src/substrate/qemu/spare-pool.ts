@@ -8,25 +8,25 @@
  */
 import type { Machine } from "../../core/ports/substrate.ts";
 
-export interface SparePoolOptions<Spec> {
-  start(spec: Spec): Promise<Machine>;
+export interface SparePoolOptions<Spec, Spare extends Machine> {
+  start(spec: Spec): Promise<Spare>;
   /** A start in the background failed; the next `take` will meet the error itself. */
   failed(error: unknown): void;
 }
 
-interface Shelf<Spec> {
+interface Shelf<Spec, Spare extends Machine> {
   spec: Spec;
   wanted: number;
-  readonly ready: Machine[];
+  readonly ready: Spare[];
   starting: Promise<void> | null;
 }
 
-export class SparePool<Spec> {
-  readonly #options: SparePoolOptions<Spec>;
-  readonly #shelves = new Map<string, Shelf<Spec>>();
+export class SparePool<Spec, Spare extends Machine> {
+  readonly #options: SparePoolOptions<Spec, Spare>;
+  readonly #shelves = new Map<string, Shelf<Spec, Spare>>();
   #closed = false;
 
-  constructor(options: SparePoolOptions<Spec>) {
+  constructor(options: SparePoolOptions<Spec, Spare>) {
     this.#options = options;
   }
 
@@ -41,7 +41,7 @@ export class SparePool<Spec> {
   }
 
   /** From the shelf, or null. */
-  take(key: string): Machine | null {
+  take(key: string): Spare | null {
     const shelf = this.#shelves.get(key);
     const machine = shelf?.ready.shift() ?? null;
     if (shelf !== undefined) this.#fill(key, shelf);
@@ -61,7 +61,7 @@ export class SparePool<Spec> {
     await Promise.all(shelves.flatMap(({ ready }) => ready.map((machine) => machine.kill())));
   }
 
-  #fill(key: string, shelf: Shelf<Spec>): void {
+  #fill(key: string, shelf: Shelf<Spec, Spare>): void {
     shelf.starting ??= this.#start(key, shelf).finally(() => {
       shelf.starting = null;
       if (shelf.wanted === 0 && shelf.ready.length === 0) this.#shelves.delete(key);
@@ -69,9 +69,9 @@ export class SparePool<Spec> {
   }
 
   /** One at a time: a host that starts several is slower with each. */
-  async #start(key: string, shelf: Shelf<Spec>): Promise<void> {
+  async #start(key: string, shelf: Shelf<Spec, Spare>): Promise<void> {
     while (!this.#closed && shelf.ready.length < shelf.wanted) {
-      let machine: Machine;
+      let machine: Spare;
       try {
         machine = await this.#options.start(shelf.spec);
       } catch (error) {
