@@ -268,7 +268,9 @@ function parse(args) {
 function hand(node, command) {
   const child = spawn(node, command, { stdio: "inherit" });
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"]) {
-    process.on(signal, () => child.kill(signal));
+    // A terminal sends all but SIGTERM to the child too: passed on, they would count twice there.
+    const fromTerminal = process.stdin.isTTY && signal !== "SIGTERM";
+    process.on(signal, () => fromTerminal || child.kill(signal));
   }
   child.on("error", (error) => {
     console.error(`Cannot run "${node}": ${error.message}`);

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
 import { withLock } from "./build-lock.ts";
 
 let directory: string;
@@ -42,6 +42,7 @@ test("the lock of a process that was killed is free", async () => {
   const owner = spawn(process.execPath, ["--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],
   });
+  onTestFinished(() => void owner.kill("SIGKILL"));
   await once(owner.stdout, "data");
   let waited = false;
   const next = withLock(

@@ -33,8 +33,7 @@ export function moduleOrder(
   const order: string[] = [];
   const add = (file: string): void => {
     if (order.includes(file)) return;
-    // depmod writes the whole closure, what must be loaded first last
-    for (const other of (needs.get(file) ?? []).toReversed()) add(other);
+    for (const other of (needs.get(file) ?? [])) add(other);
     order.push(file);
   };
   for (const name of wanted) {
