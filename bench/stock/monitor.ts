@@ -1,6 +1,14 @@
-/** A small client of QEMU's monitor (QMP), for the stock side alone. */
-import { createConnection, type Socket } from "node:net";
+/**
+ * A small client of QEMU's monitor (QMP), for the stock side alone. It speaks through a relay that can
+ * hand over open files (monitor-relay.c), and is built when it is first needed.
+ */
+import { execFile, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import path from "node:path";
+import type { Readable, Writable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 
 type Json = Readonly<Record<string, unknown>>;
 interface Waiter {
@@ -8,45 +16,58 @@ interface Waiter {
   readonly resolve: () => void;
   readonly reject: (error: Error) => void;
 }
+/** Both directions of the monitor, and how to leave. */
+export interface MonitorStream {
+  readonly from: Readable;
+  readonly to: Writable;
+  close(): void;
+}
 
 const CONNECT_MS = 20_000;
+const relaySource = path.join(path.dirname(fileURLToPath(import.meta.url)), "monitor-relay.c");
 
 export class Monitor {
-  readonly #socket: Socket;
+  readonly #stream: MonitorStream;
   readonly #answers: { resolve: (value: unknown) => void; reject: (error: Error) => void }[] = [];
   readonly #waiters = new Set<Waiter>();
   #text = "";
 
-  private constructor(socket: Socket) {
-    this.#socket = socket;
-    socket.setEncoding("utf8");
-    socket.on("data", (chunk: string) => this.#received(chunk));
-    socket.on("error", () => undefined);
-    socket.on("close", () => this.#closed());
+  constructor(stream: MonitorStream) {
+    this.#stream = stream;
+    stream.from.setEncoding("utf8");
+    stream.from.on("data", (chunk: string) => this.#received(chunk));
+    stream.from.on("error", () => undefined);
+    stream.to.on("error", () => undefined);
+    stream.from.on("close", () => this.#closed());
   }
 
-  /** Connects as soon as QEMU listens, and takes it out of negotiation. */
-  static async connect(path: string, alive: () => boolean): Promise<Monitor> {
+  /** Connects as soon as QEMU listens, and takes it out of negotiation. `folder` keeps the relay. */
+  static async connect(socket: string, folder: string, alive: () => boolean): Promise<Monitor> {
+    const relay = path.join(folder, "monitor-relay");
+    if (!existsSync(relay)) await promisify(execFile)("gcc", ["-O2", "-o", relay, relaySource]);
     const end = performance.now() + CONNECT_MS;
-    for (;;) {
-      try {
-        const monitor = new Monitor(await connected(path));
-        await monitor.execute("qmp_capabilities");
-        return monitor;
-      } catch (error) {
-        if (!alive()) throw new Error("QEMU ended before its monitor answered", { cause: error });
-        if (performance.now() > end) throw error;
-        await sleep(5);
-      }
+    while (!existsSync(socket)) {
+      if (!alive()) throw new Error("QEMU ended before its monitor was there");
+      if (performance.now() > end) throw new Error("QEMU makes no monitor");
+      await sleep(5);
     }
+    const child = spawn(relay, [socket], { stdio: ["pipe", "pipe", "inherit"] });
+    const monitor = new Monitor({
+      from: child.stdout,
+      to: child.stdin,
+      close: () => child.stdin.end(),
+    });
+    await monitor.execute("qmp_capabilities");
+    return monitor;
   }
 
   execute(command: string, parameters?: Json): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      this.#answers.push({ resolve, reject });
-      const message = { execute: command, ...(parameters && { arguments: parameters }) };
-      this.#socket.write(JSON.stringify(message));
-    });
+    return this.#send(command, parameters, "");
+  }
+
+  /** Hands over `file`, opened for writing and empty, under `name`. */
+  async giveFile(file: string, name: string): Promise<void> {
+    await this.#send("getfd", { fdname: name }, `@${file} `);
   }
 
   /** Resolves at the next event that `matches`. Call before what causes it. */
@@ -59,7 +80,15 @@ export class Monitor {
   }
 
   close(): void {
-    this.#socket.destroy();
+    this.#stream.close();
+  }
+
+  #send(command: string, parameters: Json | undefined, prefix: string): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.#answers.push({ resolve, reject });
+      const message = { execute: command, ...(parameters && { arguments: parameters }) };
+      this.#stream.to.write(`${prefix}${JSON.stringify(message)}\n`);
+    });
   }
 
   #received(chunk: string): void {
@@ -86,12 +115,4 @@ export class Monitor {
     for (const { reject } of this.#answers.splice(0)) reject(error);
     for (const { reject } of this.#waiters) reject(error);
   }
-}
-
-function connected(path: string): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = createConnection(path);
-    socket.once("connect", () => resolve(socket));
-    socket.once("error", reject);
-  });
 }

@@ -13,7 +13,7 @@ import type { Image } from "@perdure/daemon/core/ports/image-source.ts";
 import type { Cleanup } from "../cleanup.ts";
 import { warmUp, run, type Inside, type Program } from "../inside.ts";
 import { stockArguments } from "./command-line.ts";
-import { StockProcess, type OpenFile } from "./stock-process.ts";
+import { RESTORE_FD, StockProcess } from "./stock-process.ts";
 
 export interface StockPlan {
   readonly image: Image & { readonly rootfs: NonNullable<Image["rootfs"]> };
@@ -48,36 +48,34 @@ export class StockGuest implements Inside {
   readonly #process: StockProcess;
   readonly #link: GuestLink;
   readonly #overlayPath: string;
-  readonly #states: readonly string[];
+  readonly #statePrefix: string;
   #saves = 0;
 
   private constructor(
     process: StockProcess,
     link: GuestLink,
     overlayPath: string,
-    states: readonly string[],
+    statePrefix: string,
   ) {
     this.#process = process;
     this.#link = link;
     this.#overlayPath = overlayPath;
-    this.#states = states;
+    this.#statePrefix = statePrefix;
   }
 
   get pid(): number {
     return this.#process.pid;
   }
 
-  /** Boots the image; it can be saved `saves` times. Ran the warm-up programs when this resolves. */
-  static async boot(plan: StockPlan, saves: number): Promise<StockGuest> {
+  /** Boots the image. The warm-up programs have run when this resolves. */
+  static async boot(plan: StockPlan): Promise<StockGuest> {
     const name = `guest${count++}`;
     const overlayPath = path.join(plan.folder, `${name}.qcow2`);
     const { rootfs } = plan.image;
     const create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", rootfs.path, overlayPath];
     await promisify(execFile)("qemu-img", [...create, String(plan.diskBytes)]);
-    const states = Array.from({ length: saves }, (_, i) => path.join(plan.folder, `${name}.${i}`));
-    const files = states.map((file): OpenFile => ({ path: file, flags: "w" }));
-    const { process, link } = await started(plan, name, overlayPath, false, files);
-    const guest = new StockGuest(process, link, overlayPath, states);
+    const { process, link } = await started(plan, name, overlayPath, null);
+    const guest = new StockGuest(process, link, overlayPath, path.join(plan.folder, name));
     await link.sync(0, BOOT_MS);
     await link.setClock(ANSWER_MS);
     link.letOut();
@@ -95,24 +93,37 @@ export class StockGuest implements Inside {
     };
   }
 
-  /** Stops the guest and saves all of it. It stays stopped. Returns ms from `stop` until completed. */
+  /**
+   * Stops the guest and saves all of it to a file. It stays stopped.
+   *
+   * @returns ms from `stop` until the file is complete
+   */
   async save(): Promise<{ ms: number; statePath: string }> {
     const { monitor } = this.#process;
-    const index = this.#saves++;
-    const statePath = this.#states[index];
-    if (statePath === undefined) throw new Error("More saves than were announced");
+    const statePath = `${this.#statePrefix}.${this.#saves++}`;
+    await monitor.giveFile(statePath, "state");
     const ended = monitor.next(migrationEnded);
     const begin = performance.now();
     await monitor.execute("stop");
-    await monitor.execute("migrate", { uri: StockProcess.uri(index) });
+    await monitor.execute("migrate", { uri: "fd:state" });
     await ended;
     const ms = performance.now() - begin;
-    await assertCompleted(this.#process);
+    const { status } = (await monitor.execute("query-migrate")) as { status: string };
+    if (status !== "completed") throw new Error(`Stock QEMU's save ${status}`);
     return { ms, statePath };
   }
 
+  /** Goes on after a save, as soon as QEMU has put the migration behind it. */
   async go(): Promise<void> {
-    await this.#process.monitor.execute("cont");
+    const end = performance.now() + ANSWER_MS;
+    for (;;) {
+      try {
+        await this.#process.monitor.execute("cont");
+        return;
+      } catch (error) {
+        if (performance.now() > end) throw error;
+      }
+    }
   }
 
   /** Saves state and disk of one instant for `restore`, then goes on. */
@@ -129,7 +140,7 @@ export class StockGuest implements Inside {
   async end(): Promise<void> {
     this.#link.close("the benchmark is done with it");
     await this.#process.end();
-    for (const file of [this.#overlayPath, ...this.#states]) await rm(file, { force: true });
+    await rm(this.#overlayPath, { force: true });
   }
 
   /** Restores into a process that was started before and has settled, and ends it again. */
@@ -141,14 +152,13 @@ export class StockGuest implements Inside {
     const name = `restored${count++}`;
     const overlayPath = path.join(plan.folder, `${name}.qcow2`);
     await copyFile(saved.overlayPath, overlayPath);
-    const files: OpenFile[] = [{ path: saved.statePath, flags: "r" }];
-    const { process, link } = await started(plan, name, overlayPath, true, files);
+    const { process, link } = await started(plan, name, overlayPath, saved.statePath);
     const { monitor } = process;
     try {
       await settle();
       const ended = monitor.next(migrationEnded);
       const begin = performance.now();
-      await monitor.execute("migrate-incoming", { uri: StockProcess.uri(0) });
+      await monitor.execute("migrate-incoming", { uri: `fd:${RESTORE_FD}` });
       await ended;
       await monitor.execute("cont");
       const runningMs = performance.now() - begin;
@@ -169,8 +179,7 @@ async function started(
   plan: StockPlan,
   name: string,
   overlayPath: string,
-  incoming: boolean,
-  files: readonly OpenFile[],
+  statePath: string | null,
 ): Promise<{ process: StockProcess; link: GuestLink }> {
   const { image, cleanup } = plan;
   const linkPath = path.join(plan.folder, `${name}.link`);
@@ -184,11 +193,11 @@ async function started(
       monitorPath,
       linkPath,
       memoryMib: plan.memoryBytes / (1024 * 1024),
-      incoming,
+      incoming: statePath !== null,
     },
     plan.accelerator,
   );
-  const process = await StockProcess.start(args, monitorPath, files, cleanup);
+  const process = await StockProcess.start(args, monitorPath, statePath, cleanup);
   await process.monitor.execute("migrate-set-capabilities", {
     capabilities: [{ capability: "events", state: true }],
   });
@@ -198,9 +207,4 @@ async function started(
 
 function migrationEnded(event: string, data: Readonly<Record<string, unknown>>): boolean {
   return event === "MIGRATION" && ["completed", "failed"].includes(String(data["status"]));
-}
-
-async function assertCompleted({ monitor }: StockProcess): Promise<void> {
-  const { status } = (await monitor.execute("query-migrate")) as { status: string };
-  if (status !== "completed") throw new Error(`Stock QEMU's save ${status}`);
 }

@@ -1,18 +1,14 @@
-/** One process of stock QEMU, with the files that it may save to or restore from already open. */
+/** One process of stock QEMU. */
 import { spawn, type ChildProcess } from "node:child_process";
 import { closeSync, openSync } from "node:fs";
+import path from "node:path";
 import type { Cleanup } from "../cleanup.ts";
 import { QEMU } from "../machine.ts";
 import { killExactly, startTicks } from "../proc.ts";
 import { Monitor } from "./monitor.ts";
 
-export interface OpenFile {
-  readonly path: string;
-  readonly flags: "r" | "w";
-}
-
 /** The first descriptor after standard error. */
-const FIRST_FD = 3;
+export const RESTORE_FD = 3;
 
 export class StockProcess {
   readonly pid: number;
@@ -33,16 +29,17 @@ export class StockProcess {
   }
 
   /**
-   * Starts QEMU and connects to its monitor. The files become the descriptors `fd:3`, `fd:4` and so on:
-   * the fastest way that QEMU has to a file, without a pipe through another program.
+   * Starts QEMU and connects to its monitor.
+   *
+   * @param statePath is open as the descriptor `RESTORE_FD` in the process that shall restore from it
    */
   static async start(
     args: readonly string[],
     monitorPath: string,
-    files: readonly OpenFile[],
+    statePath: string | null,
     cleanup: Cleanup,
   ): Promise<StockProcess> {
-    const fds = files.map(({ path, flags }) => openSync(path, flags));
+    const fds = statePath === null ? [] : [openSync(statePath, "r")];
     const child = spawn(QEMU, args, { stdio: ["ignore", "ignore", "pipe", ...fds] });
     for (const fd of fds) closeSync(fd);
     let complaint = "";
@@ -63,17 +60,16 @@ export class StockProcess {
       dropExit();
     });
     try {
-      const monitor = await Monitor.connect(monitorPath, () => child.exitCode === null);
+      const monitor = await Monitor.connect(
+        monitorPath,
+        path.dirname(monitorPath),
+        () => child.exitCode === null,
+      );
       return new StockProcess(child, pid, monitor, undo);
     } catch (error) {
       await undo();
       throw new Error(`Cannot start QEMU: ${complaint}`, { cause: error });
     }
-  }
-
-  /** The URI of the file with this index. */
-  static uri(index: number): string {
-    return `fd:${FIRST_FD + index}`;
   }
 
   async end(): Promise<void> {

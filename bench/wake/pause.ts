@@ -2,6 +2,7 @@
  * Pause: how long a program inside stands still for a live checkpoint, against stock QEMU's save of the
  * same guest (from `stop` until the file is complete, not counting that it must go on again).
  */
+import { rm } from "node:fs/promises";
 import { bar, metric, type Findings } from "../benchmark.ts";
 import { Agent } from "../ours/agent.ts";
 import { ratioOfMedians } from "../statistic.ts";
@@ -43,8 +44,10 @@ export async function comparePause(
     await without(ours.pid, async () => {
       await settle();
       const gap = await longestGap(stock.pid, counter, async () => {
-        samples.save.push((await stock.save()).ms);
+        const { ms, statePath } = await stock.save();
+        samples.save.push(ms);
         await stock.go();
+        await rm(statePath);
       });
       samples.saveGap.push(gap);
     });

@@ -71,7 +71,7 @@ export const wake: Benchmark = {
 /** A stock guest with this load, and its state and disk as they were before any ticker ran. */
 async function loadedStock(place: Place, ballastBytes: number) {
   place.context.progress("booting the stock guest");
-  const stock = await StockGuest.boot(place.stock, place.context.runs + 1);
+  const stock = await StockGuest.boot(place.stock);
   await startBallast(stock, ballastBytes);
   await settle();
   return { stock, saved: await stock.keep() };
