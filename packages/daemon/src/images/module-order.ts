@@ -33,7 +33,7 @@ export function moduleOrder(
   const order: string[] = [];
   const add = (file: string): void => {
     if (order.includes(file)) return;
-    for (const other of (needs.get(file) ?? [])) add(other);
+    for (const other of needs.get(file) ?? []) add(other);
     order.push(file);
   };
   for (const name of wanted) {
