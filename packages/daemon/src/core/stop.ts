@@ -17,6 +17,8 @@ export async function stop(actor: Actor): Promise<void> {
   await actor.save({ state: "stopping" });
   await actor.step("stop.begun");
   const off = poweredOff(machine, actor.parts.clock.wait(engineLimits.powerOffMs));
+  // Awaited only once the guest has agreed; if it does not, nobody is there for a late rejection.
+  off.catch(() => undefined);
   await link.shutdown(engineLimits.shutdownMs);
   await off;
   await actor.step("stop.powered-off");
@@ -49,10 +51,9 @@ export async function keepDisk(actor: Actor, clean: boolean): Promise<void> {
 /** Resolves when the guest has powered off. @throws `deadline_exceeded` when `deadline` comes first */
 function poweredOff(machine: Machine, deadline: Promise<void>): Promise<void> {
   return new Promise((resolve, reject) => {
+    // What happened already is told within this call, before there is an `unwatch`.
     const unwatch = machine.onEvent((event) => {
-      if (event.kind === "io-error") return;
-      unwatch();
-      resolve();
+      if (event.kind !== "io-error") resolve();
     });
     void deadline.then(() => {
       unwatch();
