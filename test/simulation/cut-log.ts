@@ -1,0 +1,43 @@
+/**
+ * The oracle: what the guest knew at each cut, asked of the guest itself while its CPUs stood still, not
+ * of what was stored. After a wake the guest must be there again, to the unit (C11, C12).
+ */
+import type { CheckpointId } from "@perdure/protocol";
+import type { FakeProcess } from "../../packages/daemon/src/substrate/fake/fake-process.ts";
+import { sha256 } from "./checkpoint-folder.ts";
+import { Guest } from "./guest.ts";
+
+export interface GuestMoment {
+  readonly counter: number;
+  readonly ticks: number;
+  readonly frozen: boolean;
+  /** The counter on the disk. */
+  readonly onDisk: number;
+}
+
+export class CutLog {
+  readonly #cuts = new Map<string, GuestMoment>();
+  readonly #checkpoints = new Map<CheckpointId, GuestMoment>();
+
+  /** The devices of `process` were captured: this is the instant. */
+  captured(process: FakeProcess, devices: Uint8Array): void {
+    if (process.guest instanceof Guest) this.#cuts.set(sha256(devices), momentOf(process.guest));
+  }
+
+  wrote(checkpoint: CheckpointId, devices: Uint8Array): void {
+    const moment = this.#cuts.get(sha256(devices));
+    if (moment !== undefined) this.#checkpoints.set(checkpoint, moment);
+  }
+
+  /** What the guest knew when this checkpoint was cut. */
+  of(checkpoint: CheckpointId): GuestMoment {
+    const moment = this.#checkpoints.get(checkpoint);
+    if (moment === undefined) throw new Error(`${checkpoint} was never cut`);
+    return moment;
+  }
+}
+
+export function momentOf({ memory, seat }: Guest): GuestMoment {
+  const { counter, ticks, frozen } = memory;
+  return { counter, ticks, frozen, onDisk: Number(seat.disk?.read("counter") ?? 0) };
+}

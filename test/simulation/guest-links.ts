@@ -1,0 +1,102 @@
+/** Guest links of the simulation: connects to the guest of a fake machine, at the level of the port. */
+import { PerdureError } from "@perdure/protocol";
+import type { GuestLink, GuestLinks } from "../../packages/daemon/src/core/ports/guest-link.ts";
+import type { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
+import type { Faults } from "../../packages/daemon/src/substrate/fake/fault.ts";
+import type { Life } from "../../packages/daemon/src/substrate/fake/life.ts";
+import { GuestWire } from "./guest-wire.ts";
+import { processView } from "./guest.ts";
+import type { Timeline } from "./timeline.ts";
+
+export interface LinkWorld {
+  readonly host: FakeHost;
+  readonly faults: Faults;
+  readonly time: Timeline;
+  readonly life: Life;
+  /** Whether the state store knows that the agent on this machine was let out; null: no agent. */
+  readonly isLetOut: (machine: string) => boolean | null;
+}
+
+export function createGuestLinks(world: LinkWorld): GuestLinks {
+  return {
+    connect: (linkPath) =>
+      world.life.during(async () => {
+        await world.faults.point("links.connect");
+        await world.life.pass();
+        const process = world.host.byLink(linkPath);
+        if (process === null) {
+          throw new PerdureError("guest_unreachable", `Nothing listens at "${linkPath}"`);
+        }
+        return createLink(new GuestWire(process, world));
+      }),
+  };
+}
+
+function createLink(wire: GuestWire): GuestLink {
+  return {
+    sync: (generation, deadlineMs) =>
+      wire.control("sync", deadlineMs, (guest) => {
+        wire.synced = true;
+        guest.memory.generation = Math.max(guest.memory.generation, generation);
+      }),
+    letOut: () => wire.letOut(),
+    droppedFrames: 0,
+    closed: wire.closed,
+    close: (reason) => wire.close(reason),
+
+    info: (deadlineMs) =>
+      wire.control("info", deadlineMs, (guest) => ({
+        version: "0.1.0",
+        bootId: guest.memory.bootId,
+        generation: guest.memory.generation,
+        frozen: guest.memory.frozen,
+      })),
+    setClock: (deadlineMs) =>
+      wire.control("setClock", deadlineMs, (guest) => {
+        guest.setClock();
+        return { skewMs: guest.wallSkewMs, boundMs: 0.5, roundTrips: 5 };
+      }),
+    addEntropy: (bytes) =>
+      wire.control("addEntropy", 5000, (guest) => {
+        if (bytes.length >= 32) guest.memory.reseeds++;
+      }),
+    flush: (deadlineMs) => wire.control("flush", deadlineMs, () => undefined, "flush_timeout"),
+    freeze: (deadlineMs) =>
+      wire.control(
+        "freeze",
+        deadlineMs,
+        (guest) => void (guest.memory.frozen = true),
+        "freeze_timeout",
+      ),
+    thaw: () => wire.control("thaw", 5000, (guest) => wire.thaw(guest)),
+    setGeneration: (generation) =>
+      wire.control("setGeneration", 5000, (guest) => void (guest.memory.generation = generation)),
+    setIdentity: (identity) =>
+      wire.control("setIdentity", 5000, (guest) => guest.setIdentity(identity)),
+    runHooks: (deadlineMs) => wire.control("runHooks", deadlineMs, () => []),
+    stats: () =>
+      Promise.reject(new PerdureError("not_supported", "The simulation has no statistics")),
+    timers: () => Promise.resolve([]),
+    dropCaches: (deadlineMs) => wire.control("dropCaches", deadlineMs, () => undefined),
+    shutdown: (deadlineMs) =>
+      wire.control("shutdown", deadlineMs, (guest) => {
+        setImmediate(() => guest.seat.happen("shutdown", "asked by the host"));
+      }),
+
+    exec: (request) =>
+      wire.user("exec", (guest) => {
+        const { process } = guest.exec(request.argv);
+        return { process, pid: 100 + process };
+      }),
+    processes: () => wire.user("processes", (guest) => guest.memory.programs.map(processView)),
+    attach: (process, offset) => wire.attach(process, offset),
+    writeStdin: (process) => wire.user("writeStdin", (guest) => void guest.program(process)),
+    signal: (process, signal) => wire.user("signal", (guest) => guest.kill(process, signal)),
+    forget: (process) => wire.user("forget", (guest) => guest.forget(process)),
+    stat: () => Promise.reject(new PerdureError("not_supported", "The simulation has no files")),
+    readFile: () =>
+      Promise.reject(new PerdureError("not_supported", "The simulation has no files")),
+    writeFile: () =>
+      Promise.reject(new PerdureError("not_supported", "The simulation has no files")),
+  };
+}

@@ -1,0 +1,203 @@
+/**
+ * A guest for the simulation: a counter in memory and the same counter on disk (written in one step),
+ * programs that exec starts, a wall clock that stands still with the CPUs, and a record of whether any
+ * of the workload ran. All of it is state that memory carries.
+ */
+import { PerdureError, type ProcessView } from "@perdure/protocol";
+import type { GuestIdentity } from "../../packages/daemon/src/core/ports/guest-link.ts";
+import type {
+  GuestModel,
+  GuestSeat,
+} from "../../packages/daemon/src/substrate/fake/guest-model.ts";
+import type { Timeline } from "./timeline.ts";
+
+export interface Program {
+  readonly process: number;
+  readonly argv: readonly string[];
+  output: string;
+  exitCode: number | null;
+  signal: number | null;
+}
+
+/** What a cut keeps. */
+interface Memory {
+  counter: number;
+  /** How often the workload had the CPU outside of a freeze. */
+  ticks: number;
+  generation: number;
+  frozen: boolean;
+  bootId: string;
+  hostname: string;
+  machineId: string;
+  reseeds: number;
+  wallMs: number;
+  nextProcess: number;
+  programs: Program[];
+}
+
+export class Guest implements GuestModel {
+  readonly seat: GuestSeat;
+  readonly memory: Memory;
+  running = false;
+  gone = false;
+  /** What is left of the clock's error after it was set. */
+  skewMs = 0;
+  readonly #time: Timeline;
+  #waiting: (() => void)[] = [];
+  #wallOffsetMs = 0;
+
+  constructor(seat: GuestSeat, saved: Uint8Array | null, time: Timeline) {
+    this.seat = seat;
+    this.#time = time;
+    this.memory =
+      saved === null ? bootMemory(seat) : (JSON.parse(Buffer.from(saved).toString()) as Memory);
+  }
+
+  resume(): void {
+    this.running = true;
+    this.#wallOffsetMs = this.memory.wallMs - this.#time.nowMs;
+    this.#wake();
+  }
+
+  halt(): void {
+    this.running = false;
+    this.memory.wallMs = this.#time.nowMs + this.#wallOffsetMs;
+  }
+
+  save(): Uint8Array {
+    return Buffer.from(JSON.stringify(this.memory));
+  }
+
+  end(): void {
+    this.running = false;
+    this.gone = true;
+    this.#wake();
+  }
+
+  /** Resolves when the CPUs run. Never for a machine that is gone. */
+  async whenRunning(): Promise<void> {
+    while (!this.running) await new Promise<void>((goOn) => this.#waiting.push(goOn));
+    if (!this.memory.frozen) this.memory.ticks++;
+  }
+
+  /** Guest wall clock minus the host's. */
+  get wallSkewMs(): number {
+    return this.#wallOffsetMs;
+  }
+
+  setClock(): void {
+    this.#wallOffsetMs = this.skewMs;
+  }
+
+  setIdentity(identity: GuestIdentity): void {
+    const { hostname, machineId, bootId } = identity;
+    Object.assign(this.memory, { hostname, machineId, bootId });
+  }
+
+  /** Starts a program; the short ones have ended when this returns. @throws `exec_failed` */
+  exec(argv: readonly string[]): Program {
+    const program: Program = {
+      process: this.memory.nextProcess++,
+      argv: [...argv],
+      output: "",
+      exitCode: null,
+      signal: null,
+    };
+    this.#perform(program);
+    this.memory.programs.push(program);
+    this.#wake();
+    return program;
+  }
+
+  program(process: number): Program {
+    const found = this.memory.programs.find((program) => program.process === process);
+    if (found !== undefined) return found;
+    throw new PerdureError("process_not_found", `The guest knows no process ${process}`);
+  }
+
+  kill(process: number, signal: number): void {
+    const program = this.program(process);
+    if (program.exitCode === null) program.signal ??= signal;
+    this.#wake();
+  }
+
+  forget(process: number): void {
+    this.program(process);
+    const { programs } = this.memory;
+    this.memory.programs = programs.filter((program) => program.process !== process);
+  }
+
+  /** Resolves at the next thing that happens inside. */
+  change(): Promise<void> {
+    return new Promise((goOn) => this.#waiting.push(goOn));
+  }
+
+  #wake(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const goOn of waiting) goOn();
+  }
+
+  #perform(program: Program): void {
+    const [name = "", one = "", two = ""] = program.argv;
+    const finish = (output: string, exitCode = 0): void => {
+      program.output = output;
+      program.exitCode = exitCode;
+    };
+    switch (name) {
+      case "count":
+        this.memory.counter += Number(one);
+        this.seat.disk?.write("counter", String(this.memory.counter));
+        finish(String(this.memory.counter));
+        return;
+      case "write":
+        this.seat.disk?.write(one, two);
+        finish("");
+        return;
+      case "read": {
+        const value = this.seat.disk?.read(one) ?? null;
+        finish(value ?? "", value === null ? 1 : 0);
+        return;
+      }
+      case "echo":
+        finish(one);
+        return;
+      case "wait":
+        return;
+      default:
+        throw new PerdureError("exec_failed", `${name}: ENOENT`);
+    }
+  }
+}
+
+export function processView(program: Program): ProcessView {
+  const { process, argv, exitCode, signal, output } = program;
+  const running = exitCode === null && signal === null;
+  return {
+    process,
+    pid: 100 + process,
+    argv: [...argv],
+    user: "user",
+    startedAtMs: 0,
+    running,
+    exit: running ? null : { exitCode, signal, timedOut: false },
+    logStart: 0,
+    logEnd: output.length,
+  };
+}
+
+function bootMemory(seat: GuestSeat): Memory {
+  return {
+    counter: Number(seat.disk?.read("counter") ?? 0),
+    ticks: 0,
+    generation: 0,
+    frozen: false,
+    bootId: `boot of ${seat.machine}`,
+    hostname: "image",
+    machineId: "image",
+    reseeds: 0,
+    wallMs: 0,
+    nextProcess: 1,
+    programs: [],
+  };
+}

@@ -1,0 +1,79 @@
+/**
+ * The state store as one daemon sees it: nothing is answered after the daemon's life. It also notes
+ * which machines were let out, for the watch over what may happen inside before (I4), and every
+ * generation that was taken (I1).
+ */
+import type { AgentId } from "@perdure/protocol";
+import type { Agent } from "../../packages/daemon/src/core/agent.ts";
+import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
+import type { Faults } from "../../packages/daemon/src/substrate/fake/fault.ts";
+import type { Life } from "../../packages/daemon/src/substrate/fake/life.ts";
+import type { Timeline } from "./timeline.ts";
+
+/** What was committed, over all daemons. */
+export class CommitLog {
+  /** Machine → whether its let-out is recorded. */
+  readonly machines = new Map<string, boolean>();
+  readonly generations = new Map<AgentId, number>();
+  readonly violations: string[] = [];
+  /** Checkpoints that a plain wake let an agent out from. */
+  readonly #woken = new Set<string>();
+
+  note(agent: Agent): void {
+    const before = this.generations.get(agent.id) ?? 0;
+    if (agent.generation < before || agent.generation > before + 1) {
+      this.violations.push(`I1: generation ${agent.generation} of ${agent.name} follows ${before}`);
+    }
+    this.generations.set(agent.id, agent.generation);
+    if (agent.lease === null) return;
+    const { machine, letOut, route } = agent.lease;
+    const first = letOut && this.machines.get(machine.id) !== true;
+    this.machines.set(machine.id, letOut);
+    if (!first || route !== "wake" || agent.head === null) return;
+    const { checkpoint } = agent.head;
+    if (this.#woken.has(checkpoint)) {
+      this.violations.push(`I3: ${checkpoint} was continued twice by a plain wake`);
+    }
+    this.#woken.add(checkpoint);
+  }
+}
+
+export interface ObservedStateStoreOptions {
+  readonly store: StateStore;
+  readonly log: CommitLog;
+  readonly faults: Faults;
+  readonly life: Life;
+  readonly time: Timeline;
+}
+
+export function observedStateStore(options: ObservedStateStoreOptions): StateStore {
+  const { store, log, faults, life, time } = options;
+  const ask = <T>(operation: string, work: () => Promise<T>): Promise<T> =>
+    life.during(async () => {
+      await faults.point(`state.${operation}`);
+      await life.pass();
+      time.pendingWork++;
+      try {
+        return await work();
+      } finally {
+        time.pendingWork--;
+      }
+    });
+  return {
+    commit: (changes) =>
+      ask("commit", async () => {
+        await store.commit(changes);
+        for (const change of changes) {
+          if (change.kind === "update-agent" || change.kind === "insert-agent")
+            log.note(change.agent);
+        }
+      }),
+    agent: (id) => ask("agent", () => store.agent(id)),
+    agentByName: (tenant, name) => ask("agentByName", () => store.agentByName(tenant, name)),
+    listAgents: (query) => ask("listAgents", () => store.listAgents(query)),
+    allAgents: () => ask("allAgents", () => store.allAgents()),
+    checkpoints: (agent) => ask("checkpoints", () => store.checkpoints(agent)),
+    checkpoint: (id) => ask("checkpoint", () => store.checkpoint(id)),
+    close: () => ask("close", () => store.close()),
+  };
+}

@@ -1,0 +1,54 @@
+/** Short ways to say what tests of the core say all the time. */
+import type { LetOut, WakeReport } from "@perdure/protocol";
+import type { Command } from "../../packages/daemon/src/core/command.ts";
+import { shape, type World } from "./world.ts";
+
+export const create = (name: string, onCrash: "checkpoint" | "disk" | "ask" = "checkpoint") =>
+  ({ kind: "create", tenant: "default", name, image: "base", shape, onCrash }) as const;
+
+type Plain = "sleep" | "wake" | "checkpoint" | "stop" | "start" | "recover" | "remove";
+
+export function verb<K extends Plain>(kind: K, agent: string): Command & { kind: K } {
+  return { kind, tenant: "default", agent } as Command & { kind: K };
+}
+
+export const recover = (agent: string, from: "checkpoint" | "disk") =>
+  ({ ...verb("recover", agent), from }) as const;
+
+export const checkpoint = (agent: string, name: string) =>
+  ({ ...verb("checkpoint", agent), name }) as const;
+
+export const exec = (agent: string, ...argv: string[]) =>
+  ({ kind: "exec", tenant: "default", agent, argv, env: {}, user: "user", stdin: false }) as const;
+
+/** Runs a short program inside and gives its output and exit code. */
+export async function outputOf(
+  world: World,
+  agent: string,
+  ...argv: string[]
+): Promise<{ text: string; exitCode: number | null }> {
+  const { process } = await world.execute(exec(agent, ...argv));
+  const target = { tenant: "default", agent, process };
+  const pieces = await world.run(world.engine.output(target, 0, new AbortController().signal));
+  return world.run(
+    (async () => {
+      let text = "";
+      for await (const piece of pieces) {
+        if (piece.type === "output") text += Buffer.from(piece.bytes).toString();
+        if (piece.type === "exit") return { text, exitCode: piece.exitCode };
+      }
+      throw new Error("The output ended without an exit");
+    })(),
+  );
+}
+
+/** Adds to the counter inside, in memory and on disk; what it is now. */
+export async function count(world: World, agent: string, by = 1): Promise<number> {
+  return Number((await outputOf(world, agent, "count", String(by))).text);
+}
+
+/** Every verb that ends with a let-out agent has a report. */
+export function reportOf({ report }: LetOut): WakeReport {
+  if (report === null) throw new Error("There is no report");
+  return report;
+}

@@ -1,0 +1,200 @@
+/**
+ * The world of the simulation: the real engine on fake machines, guests, stores and clocks. What a host
+ * and its disks keep outlives a daemon; a daemon can end at any named step, and the next one finds what
+ * it left.
+ */
+import type { Agent } from "../../packages/daemon/src/core/agent.ts";
+import type { ResultOf, Command } from "../../packages/daemon/src/core/command.ts";
+import { Engine } from "../../packages/daemon/src/core/engine.ts";
+import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
+import { SparePlan } from "../../packages/daemon/src/core/spare-plan.ts";
+import type { Step } from "../../packages/daemon/src/core/step.ts";
+import { MemoryFiles } from "../../packages/daemon/src/substrate/fake/fake-file.ts";
+import { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
+import type { FakeProcess } from "../../packages/daemon/src/substrate/fake/fake-process.ts";
+import { FakeSubstrate } from "../../packages/daemon/src/substrate/fake/fake-substrate.ts";
+import { Faults } from "../../packages/daemon/src/substrate/fake/fault.ts";
+import { Life } from "../../packages/daemon/src/substrate/fake/life.ts";
+import { createMemoryStateStore } from "../contract/memory-state-store.ts";
+import { CheckpointFolder } from "./checkpoint-folder.ts";
+import { CutLog } from "./cut-log.ts";
+import { createGuestLinks } from "./guest-links.ts";
+import { Guest } from "./guest.ts";
+import { createIdentities, createImageSource } from "./image-source.ts";
+import { MemoryCheckpointStore } from "./memory-checkpoint-store.ts";
+import { createMemoryTemplateStore, type TemplateFolder } from "./memory-template-store.ts";
+import { CommitLog, observedStateStore } from "./observed-state-store.ts";
+import { Random } from "./random.ts";
+import { Timeline } from "./timeline.ts";
+
+export const shape = { memoryBytes: 256 * 1024, cpus: 1, diskBytes: 1024 * 1024 };
+
+/** What ends at a step. */
+export type CrashTarget = "daemon" | "vmm" | "both";
+
+export interface WorldOptions {
+  readonly seed?: number;
+  /** What holds the agents' rows; in memory by default. */
+  readonly state?: StateStore;
+  readonly sparesPerSpec?: number;
+}
+
+export class World {
+  readonly random: Random;
+  readonly time: Timeline;
+  readonly faults = new Faults();
+  readonly files = new MemoryFiles();
+  readonly host: FakeHost;
+  readonly folder = new CheckpointFolder();
+  readonly templates: TemplateFolder = new Map();
+  readonly commits = new CommitLog();
+  readonly cuts = new CutLog();
+  /** The store itself, past everything that a daemon's life or a fault is in the way of. */
+  readonly state: StateStore;
+  readonly stepsPassed: Step[] = [];
+  /** What the engine logged as warning or error. */
+  readonly complaints: string[] = [];
+  engine!: Engine;
+  substrate!: FakeSubstrate;
+  life!: Life;
+  /** Called at every step; what it answers happens there. */
+  atStep: ((step: Step) => CrashTarget | null) | null = null;
+  readonly #sparesPerSpec: number;
+
+  constructor({
+    seed = 1,
+    state = createMemoryStateStore(),
+    sparesPerSpec = 1,
+  }: WorldOptions = {}) {
+    this.random = new Random(seed);
+    this.time = new Timeline(1_700_000_000_000, this.random);
+    this.host = new FakeHost(this.files, (seat, saved) => new Guest(seat, saved, this.time));
+    this.host.onCut = (process, devices) => this.cuts.captured(process, devices);
+    this.state = state;
+    this.#sparesPerSpec = sparesPerSpec;
+    this.#start();
+  }
+
+  /** What any part noticed that must never happen. */
+  get violations(): readonly string[] {
+    return [...this.host.violations, ...this.commits.violations];
+  }
+
+  /** Ends the daemon as `kill -9` would, if it still lives; the next one settles what it left. */
+  async restart(): Promise<void> {
+    this.life.end();
+    this.#start();
+    await this.run(this.engine.restart());
+  }
+
+  /** Ends the daemon in order; its machines go on. */
+  async close(): Promise<void> {
+    await this.run(this.engine.close());
+    await this.run(this.substrate.close());
+  }
+
+  run<T>(work: Promise<T>): Promise<T> {
+    return this.time.driveUntil(work);
+  }
+
+  execute<C extends Command>(command: C): Promise<ResultOf<C>> {
+    return this.run(this.engine.execute(command));
+  }
+
+  /** Executes until it is answered or the daemon's life is over; null then. */
+  async executeOrDie<C extends Command>(command: C): Promise<ResultOf<C> | null> {
+    const died = (async () => {
+      while (!this.life.over) await new Promise((resume) => setImmediate(resume));
+      return null;
+    })();
+    const done = this.engine.execute(command);
+    done.catch(() => undefined);
+    return this.run(Promise.race([done, died]));
+  }
+
+  async agent(name: string): Promise<Agent> {
+    const found = await this.state.agentByName("default", name);
+    if (found === null) throw new Error(`There is no agent "${name}"`);
+    return found;
+  }
+
+  /** The process of the agent's lease. */
+  async process(name: string): Promise<FakeProcess> {
+    const { lease } = await this.agent(name);
+    const found = lease === null ? null : this.host.process(lease.machine.id);
+    if (found === null) throw new Error(`Agent "${name}" has no machine`);
+    return found;
+  }
+
+  async guest(name: string): Promise<Guest> {
+    const { guest } = await this.process(name);
+    if (guest instanceof Guest) return guest;
+    throw new Error(`The machine of agent "${name}" has no guest`);
+  }
+
+  #start(): void {
+    const { host, faults, time, files, random } = this;
+    const life = new Life();
+    this.life = life;
+    this.substrate = new FakeSubstrate({ host, faults, life });
+    const clock = time.clock(life);
+    const checkpoints = new MemoryCheckpointStore({
+      folder: this.folder,
+      files,
+      host,
+      faults,
+      life,
+      onWrite: (checkpoint, devices) => this.cuts.wrote(checkpoint, devices),
+    });
+    this.engine = new Engine(
+      {
+        clock,
+        state: observedStateStore({ store: this.state, log: this.commits, faults, life, time }),
+        checkpoints,
+        templates: createMemoryTemplateStore({
+          folder: this.templates,
+          files,
+          faults,
+          life,
+          random,
+          nowMs: () => time.nowMs,
+        }),
+        substrate: this.substrate,
+        spares: new SparePlan(this.substrate, {
+          specsMax: 2,
+          sparesPerSpec: this.#sparesPerSpec,
+        }),
+        links: createGuestLinks({
+          host,
+          faults,
+          time,
+          life,
+          isLetOut: (machine) => this.commits.machines.get(machine) ?? null,
+        }),
+        images: createImageSource(),
+        identities: createIdentities(random),
+        step: (step, { machinePid }) => this.#step(life, step, machinePid),
+        log: (level, message, facts) => {
+          if (level === "warn" || level === "error") {
+            this.complaints.push(`${message} ${JSON.stringify(facts ?? {})}`);
+          }
+        },
+      },
+      () => Promise.reject(new Error("The simulation has no doctor")),
+    );
+  }
+
+  async #step(life: Life, step: Step, machinePid: number | null): Promise<void> {
+    await life.pass();
+    this.stepsPassed.push(step);
+    const target = this.atStep?.(step) ?? null;
+    if (target === null) return;
+    if (target !== "daemon" && machinePid !== null) this.#killPid(machinePid);
+    if (target !== "vmm") life.end();
+    await life.pass();
+  }
+
+  #killPid(pid: number): void {
+    this.host.byPid(pid)?.happen("exited", "killed by the test");
+  }
+}
