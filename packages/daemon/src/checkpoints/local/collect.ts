@@ -30,7 +30,9 @@ export async function collectAgent(
   }
   let freed = 0;
   for (const name of await unneeded(folder.checkpoints, checkpoints)) {
-    await rm(join(folder.checkpoints, name, "manifest.json"), { force: true });
+    const manifest = join(folder.checkpoints, name, "manifest.json");
+    freed += await allocatedBytes(manifest);
+    await rm(manifest, { force: true });
   }
   freed += await removeAll(folder.checkpoints, checkpoints);
   freed += await removeAll(folder.packs, packs);

@@ -5,7 +5,7 @@
  * write of the same agent half way. Reading needs no lock: what a published checkpoint names is
  * immutable until the state store lets go of it (I2).
  */
-import { mkdir, readFile, readdir, rm } from "node:fs/promises";
+import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { PerdureError, agentIdSchema } from "@perdure/protocol";
 import type { AgentId, CheckpointId, Digest, LayerId, Manifest } from "@perdure/protocol";
@@ -27,6 +27,7 @@ import { BackgroundChecks } from "./background-check.ts";
 import type { DamageReport, VerifyInBackground } from "./background-check.ts";
 import { allocatedBytes, collectAgent } from "./collect.ts";
 import { EmptyLayers } from "./empty-layer.ts";
+import { readHostBootId } from "./host-boot.ts";
 import { linkLayerFile, removeLayerFile } from "./layer.ts";
 import { readManifest } from "./manifest-file.ts";
 import { openCheckpoint } from "./open-checkpoint.ts";
@@ -58,10 +59,6 @@ export async function openLocalCheckpointStore(
 ): Promise<LocalCheckpointStore> {
   await mkdir(join(options.home, "agents"), { recursive: true, mode: FOLDER_MODE });
   return new LocalCheckpointStore(options, options.hostBootId ?? (await readHostBootId()));
-}
-
-export async function readHostBootId(): Promise<string> {
-  return (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
 }
 
 export class LocalCheckpointStore implements CheckpointStore {

@@ -21,7 +21,7 @@ import type { DamageReport, VerifyInBackground } from "./background-check.ts";
 import { withBuildLock } from "./build-lock.ts";
 import { buildTemplate } from "./build-template.ts";
 import { EmptyLayers } from "./empty-layer.ts";
-import { readHostBootId } from "./local-checkpoint-store.ts";
+import { readHostBootId } from "./host-boot.ts";
 import { decodeSignedRecord } from "./template-record.ts";
 import type { TemplateRecord } from "./template-record.ts";
 import { baseFile, layerFile, readDevices, takeOver } from "./tenant-template.ts";
