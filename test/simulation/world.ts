@@ -59,6 +59,10 @@ export class World {
   life!: Life;
   /** Called at every step; what it answers happens there. */
   atStep: ((step: Step) => CrashTarget | null) | null = null;
+  /** Called at every step; the verb goes on when it resolves, and no time passes until then. */
+  duringStep: ((step: Step) => Promise<void>) | null = null;
+  /** What is left of a guest's clock error after it was set. */
+  guestSkewMs = 0;
   readonly #sparesPerSpec: number;
 
   constructor({
@@ -68,7 +72,11 @@ export class World {
   }: WorldOptions = {}) {
     this.random = new Random(seed);
     this.time = new Timeline(1_700_000_000_000, this.random);
-    this.host = new FakeHost(this.files, (seat, saved) => new Guest(seat, saved, this.time));
+    this.host = new FakeHost(this.files, (seat, saved) => {
+      const guest = new Guest(seat, saved, this.time);
+      guest.skewMs = this.guestSkewMs;
+      return guest;
+    });
     this.host.onCut = (process, devices) => this.cuts.captured(process, devices);
     this.state = state;
     this.#sparesPerSpec = sparesPerSpec;
@@ -187,6 +195,11 @@ export class World {
   async #step(life: Life, step: Step, machinePid: number | null): Promise<void> {
     await life.pass();
     this.stepsPassed.push(step);
+    if (this.duringStep !== null) {
+      this.time.pendingWork++;
+      await this.duringStep(step);
+      this.time.pendingWork--;
+    }
     const target = this.atStep?.(step) ?? null;
     if (target === null) return;
     if (target !== "daemon" && machinePid !== null) this.#killPid(machinePid);

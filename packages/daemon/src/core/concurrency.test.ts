@@ -1,0 +1,199 @@
+/** Several callers at once on one agent: who waits, who is joined, who wins. */
+import { beforeEach, describe, expect, test } from "vitest";
+import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { checkpoint, count, create, exec, verb } from "../../../../test/simulation/scene.ts";
+import { World } from "../../../../test/simulation/world.ts";
+import { steps } from "./step.ts";
+
+let world: World;
+beforeEach(async () => {
+  world = new World();
+  await world.execute(create("a1"));
+});
+
+async function expectWhole(leftovers = false): Promise<void> {
+  await world.time.flush();
+  expect(await violationsOf(world, { leftovers })).toEqual([]);
+}
+
+const turn = (): Promise<void> => new Promise((resume) => setImmediate(resume));
+
+test("C20 fifty wakes at once make one machine, and all callers get it", async () => {
+  await world.execute(verb("sleep", "a1"));
+  const startedBefore = world.host.started;
+  const answers = await world.run(
+    Promise.all(Array.from({ length: 50 }, () => world.engine.execute(verb("wake", "a1")))),
+  );
+  expect(new Set(answers.map(({ agent }) => agent.generation))).toEqual(new Set([2]));
+  expect(new Set(answers.map(({ report }) => report?.generation))).toEqual(new Set([2]));
+  // The spare that was ready was used; one came in its place.
+  expect(world.host.started - startedBefore).toBe(1);
+  await expectWhole();
+});
+
+test("C20 fifty calls at once wake the agent once, and each is answered", async () => {
+  await count(world, "a1", 5);
+  await world.execute(verb("sleep", "a1"));
+  const answers = await world.run(
+    Promise.all(Array.from({ length: 50 }, () => world.engine.execute(exec("a1", "count", "1")))),
+  );
+  expect(new Set(answers.map(({ generation }) => generation))).toEqual(new Set([2]));
+  expect((await world.guest("a1")).memory.counter).toBe(55);
+  await expectWhole();
+});
+
+test("C22 a sleep, a stop and a remove that are under way are joined, not failed", async () => {
+  for (const kind of ["sleep", "stop"] as const) {
+    const answers = await world.run(
+      Promise.all([1, 2, 3].map(() => world.engine.execute(verb(kind, "a1")))),
+    );
+    expect(answers.map(({ state }) => state)).toEqual(
+      Array(3).fill(kind === "sleep" ? "asleep" : "stopped"),
+    );
+    await expectWhole();
+  }
+  await world.execute(verb("start", "a1"));
+  const answers = await world.run(
+    Promise.allSettled([1, 2, 3].map(() => world.engine.execute(verb("remove", "a1")))),
+  );
+  expect(answers[0]).toMatchObject({ status: "fulfilled", value: { state: "removed" } });
+  for (const late of answers.slice(1)) {
+    expect(late).toMatchObject({ status: "rejected", reason: { code: "agent_not_found" } });
+  }
+  await expectWhole();
+});
+
+test("C22 fifty starts at once boot one machine", async () => {
+  await world.execute(verb("stop", "a1"));
+  const answers = await world.run(
+    Promise.all(Array.from({ length: 50 }, () => world.engine.execute(verb("start", "a1")))),
+  );
+  expect(new Set(answers.map(({ agent }) => agent.generation))).toEqual(new Set([2]));
+  await expectWhole();
+});
+
+test("of creates with one name at once, one makes the agent and the others are refused", async () => {
+  const answers = await world.run(
+    Promise.allSettled([1, 2, 3, 4].map(() => world.engine.execute(create("a2")))),
+  );
+  const made = answers.filter(({ status }) => status === "fulfilled");
+  expect(made).toHaveLength(1);
+  for (const answer of answers) {
+    if (answer.status === "rejected") expect(answer.reason).toMatchObject({ code: "agent_exists" });
+  }
+  await expectWhole();
+});
+
+test("creates of many agents at once build the template once", async () => {
+  const fresh = new World();
+  const made = await fresh.run(
+    Promise.all(["b1", "b2", "b3"].map((name) => fresh.engine.execute(create(name)))),
+  );
+  expect(made.map(({ state }) => state)).toEqual(["awake", "awake", "awake"]);
+  expect(fresh.templates.size).toBe(1);
+  expect(await violationsOf(fresh)).toEqual([]);
+});
+
+describe("C29 a call while the agent falls asleep", () => {
+  const before = steps.filter(
+    (step) => step.startsWith("sleep.") && steps.indexOf(step) < steps.indexOf("sleep.published"),
+  );
+  const after = ["sleep.published", "sleep.machine-gone", "sleep.collected"] as const;
+
+  async function callAt(at: string) {
+    await count(world, "a1", 10);
+    let call: Promise<{ generation: number }> | null = null;
+    world.duringStep = async (step) => {
+      if (step !== at || call !== null) return;
+      call = world.engine.execute(exec("a1", "count", "1"));
+      for (let i = 0; i < 5; i++) await turn();
+    };
+    const slept = await world.run(
+      world.engine.execute(verb("sleep", "a1")).then(
+        ({ state }) => state,
+        (error: { code: string }) => error.code,
+      ),
+    );
+    if (call === null) throw new Error("The step was not reached");
+    const { generation } = await world.run<{ generation: number }>(call);
+    expect((await world.guest("a1")).memory).toMatchObject({ counter: 11, frozen: false });
+    return { slept, generation };
+  }
+
+  test.each(before)("at %s cancels the sleep and is answered without a wake", async (step) => {
+    expect(await callAt(step)).toEqual({ slept: "sleep_cancelled", generation: 1 });
+    await expectWhole(true);
+  });
+
+  test.each(after)("at %s comes too late to cancel and wakes the agent", async (step) => {
+    expect(await callAt(step)).toEqual({ slept: "asleep", generation: 2 });
+    await expectWhole();
+  });
+
+  // The checkpoint that was written and not published stays until the next collection.
+  test.fails("leaves nothing of the checkpoint that was not published", async () => {
+    await callAt("sleep.manifest-written");
+    await expectWhole();
+  });
+});
+
+describe("verbs that cross", () => {
+  test("a remove that comes during a wake wins after it: nothing is left", async () => {
+    await world.execute(verb("sleep", "a1"));
+    const [woken, removed, late] = await world.run(
+      Promise.allSettled([
+        world.engine.execute(verb("wake", "a1")),
+        world.engine.execute(verb("remove", "a1")),
+        world.engine.execute(exec("a1", "count", "1")),
+      ]),
+    );
+    expect(woken).toMatchObject({ status: "fulfilled" });
+    expect(removed).toMatchObject({ status: "fulfilled", value: { state: "removed" } });
+    expect(late).toMatchObject({ status: "rejected", reason: { code: "agent_not_found" } });
+    await expectWhole();
+  });
+
+  test("a call that is under way is finished before a sleep begins", async () => {
+    world.faults.hang("link.exec");
+    const call = world.engine.execute(exec("a1", "count", "1"));
+    const sleep = world.engine.execute(verb("sleep", "a1"));
+    await world.time.flush();
+    expect((await world.agent("a1")).state).toBe("awake");
+    world.faults.clear();
+    expect(await world.run(call)).toMatchObject({ generation: 1 });
+    expect(await world.run(sleep)).toMatchObject({ state: "asleep" });
+    await expectWhole();
+  });
+
+  test("C25 reads never wait for the agent's queue, and agree with each other", async () => {
+    world.faults.hang("link.freeze");
+    const sleep = world.engine.execute(verb("sleep", "a1"));
+    await world.time.flush();
+    const shown = await world.engine.show({ tenant: "default", agent: "a1" });
+    const { agents } = await world.engine.list({ tenant: "default", limit: 10 });
+    expect(shown.state).toBe("falling-asleep");
+    expect(agents).toEqual([shown]);
+    await world.run(sleep);
+    const listed = await world.engine.list({ tenant: "default", limit: 10 });
+    expect(listed.agents.map(({ state }) => state)).toEqual(["asleep"]);
+  });
+
+  test("checkpoints, calls and sleeps in a heap leave one whole agent", async () => {
+    const heap = Array.from({ length: 30 }, (_, i) =>
+      world.engine.execute(
+        i % 5 === 0
+          ? verb("sleep", "a1")
+          : i % 7 === 0
+            ? checkpoint("a1", `c${i}`)
+            : exec("a1", "count", "1"),
+      ),
+    );
+    const answers = await world.run(Promise.allSettled(heap));
+    const counted = answers.filter(
+      (answer) => answer.status === "fulfilled" && "process" in answer.value,
+    ).length;
+    await world.execute(verb("wake", "a1"));
+    expect((await world.guest("a1")).memory.counter).toBe(counted);
+    await expectWhole(true);
+  });
+});

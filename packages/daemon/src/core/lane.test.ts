@@ -1,0 +1,90 @@
+/** Lane: exclusive work alone, shared work side by side, first come, first served. */
+import { expect, test } from "vitest";
+import { Lane } from "./lane.ts";
+
+/** Work that says when it begins and ends when told. */
+function work(log: string[], name: string) {
+  let end: () => void = () => undefined;
+  const ended = new Promise<void>((resolve) => (end = resolve));
+  const run = async (): Promise<string> => {
+    log.push(`+${name}`);
+    await ended;
+    log.push(`-${name}`);
+    return name;
+  };
+  return { run, end };
+}
+
+const settle = (): Promise<void> => new Promise((resume) => setImmediate(resume));
+
+test("exclusive work runs one at a time, in the order it came", async () => {
+  const lane = new Lane();
+  const log: string[] = [];
+  const works = ["a", "b", "c"].map((name) => work(log, name));
+  const done = works.map(({ run }) => lane.exclusive(run));
+  await settle();
+  expect(log).toEqual(["+a"]);
+  for (const { end } of works) end();
+  expect(await Promise.all(done)).toEqual(["a", "b", "c"]);
+  expect(log).toEqual(["+a", "-a", "+b", "-b", "+c", "-c"]);
+  expect(lane.idle).toBe(true);
+});
+
+test("shared work runs side by side, never beside exclusive work", async () => {
+  const lane = new Lane();
+  const log: string[] = [];
+  const [a, b, c] = [work(log, "a"), work(log, "b"), work(log, "c")];
+  const done = [lane.shared(a.run), lane.shared(b.run), lane.exclusive(c.run)];
+  await settle();
+  expect(log).toEqual(["+a", "+b"]);
+  a.end();
+  await settle();
+  expect(log).not.toContain("+c");
+  b.end();
+  c.end();
+  await Promise.all(done);
+  expect(log.at(-2)).toBe("+c");
+});
+
+test("nobody starves: shared work that comes after exclusive work waits for it", async () => {
+  const lane = new Lane();
+  const log: string[] = [];
+  const [a, b, c] = [work(log, "a"), work(log, "b"), work(log, "c")];
+  const done = [lane.shared(a.run), lane.exclusive(b.run), lane.shared(c.run)];
+  await settle();
+  expect(log).toEqual(["+a"]);
+  a.end();
+  await settle();
+  expect(log).toEqual(["+a", "-a", "+b"]);
+  b.end();
+  c.end();
+  await Promise.all(done);
+  expect(log).toEqual(["+a", "-a", "+b", "-b", "+c", "-c"]);
+});
+
+test("what waits is counted where it wants the agent awake, and only while it waits", async () => {
+  const lane = new Lane();
+  const log: string[] = [];
+  const works = ["a", "b", "c", "d"].map((name) => work(log, name));
+  const [a, b, c, d] = works.map(({ run }) => run);
+  if (a === undefined || b === undefined || c === undefined || d === undefined) throw new Error();
+  const done = [lane.exclusive(a)];
+  expect(lane.waiting).toBe(0);
+  done.push(lane.exclusive(b), lane.exclusive(c, true), lane.shared(d));
+  expect(lane.waiting).toBe(2);
+  for (const { end } of works) end();
+  await Promise.all(done);
+  expect(lane.waiting).toBe(0);
+});
+
+test("work that fails gives its turn on, and its error to its caller alone", async () => {
+  const lane = new Lane();
+  const fail = (): Promise<never> => Promise.reject(new Error("no"));
+  const done = await Promise.allSettled([
+    lane.exclusive(fail),
+    lane.shared(fail),
+    lane.exclusive(() => Promise.resolve("well")),
+  ]);
+  expect(done.map(({ status }) => status)).toEqual(["rejected", "rejected", "fulfilled"]);
+  expect(lane.idle).toBe(true);
+});

@@ -1,0 +1,64 @@
+/** The table of verbs and states, whole: what is done, what is refused, and that each refusal leads on. */
+import { agentStateSchema, PerdureError, type AgentState } from "@perdure/protocol";
+import { describe, expect, test } from "vitest";
+import { sampleAgent } from "../../../../test/contract/state-store-sample.ts";
+import { ruleFor, type Rule, type Verb } from "./legality.ts";
+
+type Outcome = Exclude<Rule, "refuses"> | "agent_state" | "agent_failed" | "agent_quarantined";
+
+const settled = ["awake", "asleep", "stopped", "quarantined", "failed"] as const;
+const quarantined = "agent_quarantined";
+const failed = "agent_failed";
+
+const table: Readonly<Record<Verb, readonly [Outcome, Outcome, Outcome, Outcome, Outcome]>> = {
+  call: ["does", "wakes", "agent_state", quarantined, failed],
+  sleep: ["does", "nothing", "agent_state", quarantined, failed],
+  wake: ["nothing", "does", "agent_state", quarantined, "recovers"],
+  checkpoint: ["does", "agent_state", "agent_state", quarantined, failed],
+  stop: ["does", "wakes", "nothing", quarantined, failed],
+  start: ["nothing", "agent_state", "does", quarantined, failed],
+  recover: ["agent_state", "does", "does", "does", "does"],
+  remove: ["does", "does", "does", "does", "does"],
+};
+const verbs = Object.keys(table) as Verb[];
+
+function outcomeOf(verb: Verb, state: AgentState): { outcome: string; error?: PerdureError } {
+  try {
+    return { outcome: ruleFor(verb, sampleAgent("a1", { state })) };
+  } catch (error) {
+    if (!(error instanceof PerdureError)) throw error;
+    return { outcome: error.code, error };
+  }
+}
+
+describe.each(verbs)("%s", (verb) => {
+  test.each(settled.map((state, i) => [state, table[verb][i]] as const))(
+    "of an agent that is %s: %s",
+    (state, wanted) => {
+      const { outcome, error } = outcomeOf(verb, state);
+      expect(outcome).toBe(wanted);
+      if (error === undefined) return;
+      expect(error.message).toContain('"a1"');
+      expect(error.message).toContain(state);
+      expect(error.hint).toMatch(/perdure \w+ a1/);
+    },
+  );
+
+  test("of a removed agent: it is not there", () => {
+    expect(outcomeOf(verb, "removed").outcome).toBe("agent_not_found");
+  });
+});
+
+test("the states without a column are the transitional ones, and the removed", () => {
+  const others = agentStateSchema.options.filter(
+    (state) => !(settled as readonly AgentState[]).includes(state),
+  );
+  expect(others).toEqual(["creating", "falling-asleep", "waking", "stopping", "removed"]);
+});
+
+test("a failed agent's refusal tells what happened to it", () => {
+  const failure = { reason: "panic", message: "no init found", wayBack: "wake", atMs: 1 };
+  expect(() => ruleFor("call", sampleAgent("a1", { state: "failed", failure }))).toThrow(
+    "panic: no init found",
+  );
+});
