@@ -1,0 +1,189 @@
+/*
+ * GENERATION and IDENTITY: what the host tells the guest about itself after a resume. All of it in a
+ * child; every file is put in place by rename.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "job.h"
+#include "operation.h"
+#include "path.h"
+#include "text_file.h"
+
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+#define PROC_MAGIC 0x9fa0
+#define HOSTNAME_MAX 64u
+#define DEADLINE_MS 30000u
+
+static uint64_t generation_asked;
+
+static void put_generation(const struct request *request, struct answer_pipe *pipe) {
+  char number[32];
+  snprintf(number, sizeof number, "%" PRIu64 "\n", request->number[TAG_GENERATION]);
+  struct bytes json = request->slice[TAG_JSON];
+  int folder = open(agent.run_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0 || !text_file_replace_at(folder, "resume.json", json.at, json.length, 0644) ||
+      !text_file_replace_at(folder, "generation", number, strlen(number), 0644)) {
+    child_put_errno(pipe, "write the generation", errno);
+    return;
+  }
+  child_put_status(pipe, STATUS_OK, NULL);
+}
+
+static void remember_generation(enum status status) {
+  if (status == STATUS_OK) agent.generation = generation_asked;
+}
+
+void operation_generation(uint32_t stream, const struct request *request) {
+  if (!request_has(request, TAG_GENERATION) || !request_has(request, TAG_JSON)) {
+    answer_status(stream, STATUS_BAD_REQUEST, "generation or json is missing");
+    return;
+  }
+  generation_asked = request->number[TAG_GENERATION];
+  struct job_plan plan = {.work = put_generation,
+                          .deadline_ms = DEADLINE_MS,
+                          .keep_running = true,
+                          .after = remember_generation};
+  job_run(stream, request, &plan);
+}
+
+static bool holds_only(struct bytes text, const char *allowed) {
+  for (size_t i = 0; i < text.length; i++) {
+    if (text.at[i] == '\0' || strchr(allowed, text.at[i]) == NULL) return false;
+  }
+  return true;
+}
+
+static const char *check_identity(const struct request *request) {
+  struct bytes name = request->slice[TAG_HOSTNAME];
+  if (request_has(request, TAG_HOSTNAME) && (name.length == 0 || name.length > HOSTNAME_MAX)) {
+    return "hostname must be 1 to 64 bytes";
+  }
+  struct bytes machine = request->slice[TAG_MACHINE_ID];
+  if (request_has(request, TAG_MACHINE_ID) &&
+      (machine.length != 32 || !holds_only(machine, "0123456789abcdef"))) {
+    return "machineId must be 32 hexadecimal digits";
+  }
+  struct bytes boot = request->slice[TAG_BOOT_ID];
+  if (request_has(request, TAG_BOOT_ID) &&
+      (boot.length != 36 || !holds_only(boot, "0123456789abcdef-"))) {
+    return "bootId must be 36 hexadecimal digits and dashes";
+  }
+  struct field_reader list = request_list(request);
+  struct bytes value;
+  while (request_each(&list, TAG_FILE, &value)) {
+    static struct request file;
+    const char *why = NULL;
+    if (request_decode_fields(value, &file, &why) != STATUS_OK) return why;
+    if (!request_has(&file, TAG_PATH)) return "A file has no path";
+    if ((why = path_check(file.slice[TAG_PATH])) != NULL) return why;
+  }
+  return NULL;
+}
+
+/* One line into a file that is replaced; a mount point in its place is written through. */
+static bool put_line(const char *folder_path, const char *name, struct bytes text) {
+  char line[128];
+  if (text.length + 2 > sizeof line) return false;
+  memcpy(line, text.at, text.length);
+  line[text.length] = '\n';
+  line[text.length + 1] = '\0';
+  int folder = open(folder_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return false;
+  bool done = text_file_replace_at(folder, name, line, text.length + 1, 0644);
+  if (!done && errno == EBUSY) {
+    int fd = openat(folder, name, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW);
+    done = fd >= 0 && write(fd, line, text.length + 1) == (ssize_t)text.length + 1;
+    if (fd >= 0) close(fd);
+  }
+  close(folder);
+  return done;
+}
+
+/* The kernel's boot id cannot be set, so a file with another is bound over it, once. */
+static bool put_boot_id(struct bytes boot_id) {
+  if (!put_line(agent.run_folder, "boot_id", boot_id)) return false;
+  if (agent.is_test) return true;
+  struct statfs facts;
+  char source[256];
+  snprintf(source, sizeof source, "%s/boot_id", agent.run_folder);
+  /* Rename made a new file, so an older binding is taken away first. */
+  while (statfs(BOOT_ID, &facts) == 0 && facts.f_type != PROC_MAGIC) {
+    if (umount2(BOOT_ID, MNT_DETACH) != 0) return false;
+  }
+  return mount(source, BOOT_ID, NULL, MS_BIND, NULL) == 0;
+}
+
+/* False where the identity is not whole; a missing folder is not a failure. */
+static bool put_file(const struct request *file, char *path, size_t capacity) {
+  char name[PATH_BYTES_MAX + 1];
+  size_t prefix = 0;
+  if (agent.is_test) prefix = (size_t)snprintf(path, capacity, "%s", agent.run_folder);
+  if (!bytes_to_string(file->slice[TAG_PATH], path + prefix, capacity - prefix)) return false;
+  int folder = path_open_folder(path, name, sizeof name);
+  if (folder < 0) return errno == ENOENT || errno == ENOTDIR;
+  struct bytes bytes = request_has(file, TAG_BYTES) ? file->slice[TAG_BYTES] : (struct bytes){0};
+  mode_t mode = (mode_t)(request_number(file, TAG_MODE, 0644) & 07777);
+  bool done = text_file_replace_at(folder, name, bytes.at, bytes.length, mode);
+  int problem = errno;
+  close(folder);
+  errno = problem;
+  return done;
+}
+
+static void put_identity(const struct request *request, struct answer_pipe *pipe) {
+  const char *etc = agent.is_test ? agent.run_folder : "/etc";
+  struct bytes name = request->slice[TAG_HOSTNAME];
+  if (request_has(request, TAG_HOSTNAME)) {
+    if (!agent.is_test && sethostname((const char *)name.at, name.length) != 0) {
+      child_put_errno(pipe, "set the host name", errno);
+      return;
+    }
+    if (!put_line(etc, "hostname", name)) {
+      child_put_errno(pipe, "write hostname", errno);
+      return;
+    }
+  }
+  if (request_has(request, TAG_MACHINE_ID) &&
+      !put_line(etc, "machine-id", request->slice[TAG_MACHINE_ID])) {
+    child_put_errno(pipe, "write machine-id", errno);
+    return;
+  }
+  if (request_has(request, TAG_BOOT_ID) && !put_boot_id(request->slice[TAG_BOOT_ID])) {
+    child_put_errno(pipe, "replace boot_id", errno);
+    return;
+  }
+  struct field_reader list = request_list(request);
+  struct bytes value;
+  while (request_each(&list, TAG_FILE, &value)) {
+    static struct request file;
+    static char path[2 * PATH_BYTES_MAX];
+    const char *why = NULL;
+    request_decode_fields(value, &file, &why);
+    if (put_file(&file, path, sizeof path)) continue;
+    int problem = errno;
+    static char message[3 * PATH_BYTES_MAX];
+    path_message(message, sizeof message, "write", path, problem);
+    child_put_status(pipe, path_status(problem), message);
+    return;
+  }
+  child_put_status(pipe, STATUS_OK, NULL);
+}
+
+void operation_identity(uint32_t stream, const struct request *request) {
+  const char *problem = check_identity(request);
+  if (problem != NULL) {
+    answer_status(stream, STATUS_BAD_REQUEST, problem);
+    return;
+  }
+  struct job_plan plan = {.work = put_identity, .deadline_ms = DEADLINE_MS, .keep_running = true};
+  job_run(stream, request, &plan);
+}

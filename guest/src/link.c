@@ -1,0 +1,267 @@
+/* See link.h. */
+#include "link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "frame.h"
+#include "loop.h"
+#include "stream.h"
+
+#define READ_CHUNK (64u << 10)
+#define READ_PER_TURN (256u << 10)
+#define WRITE_PER_TURN (256u << 10)
+#define STAGE_BYTES (32u << 10) /* what the virtio port takes in one write */
+#define QUEUE_MAX (1u << 20)
+#define RELEASE_AFTER_MS 20
+#define RETRY_AFTER_MS 200
+
+struct out_frame {
+  struct out_frame *next;
+  size_t length;
+  size_t staged;
+  uint8_t bytes[];
+};
+
+static struct {
+  struct source port;
+  bool is_socket;
+  bool readable;
+  bool writable;
+  bool in_epoch;
+  void (*on_gone)(void);
+  struct frame_reader reader;
+  struct timer release; /* for bytes that look like the beginning of a RESYNC */
+  struct timer retry;   /* a second look at a port that did not take what waits */
+  struct out_frame *first;
+  struct out_frame *last;
+  size_t queued;
+  uint8_t stage[STAGE_BYTES];
+  size_t stage_start;
+  size_t stage_end;
+} link_state;
+
+static void clear_output(void) {
+  while (link_state.first != NULL) {
+    struct out_frame *next = link_state.first->next;
+    free(link_state.first);
+    link_state.first = next;
+  }
+  link_state.last = NULL;
+  link_state.queued = 0;
+  link_state.stage_start = 0;
+  link_state.stage_end = 0;
+}
+
+static void end_epoch(void) {
+  link_state.in_epoch = false;
+  frame_reader_lose(&link_state.reader);
+  streams_close_all();
+  clear_output();
+}
+
+void link_violation(const char *why) {
+  if (link_state.in_epoch) fprintf(stderr, "perdure-guest: the host broke the protocol: %s\n", why);
+  end_epoch();
+}
+
+/* One frame with its header, or raw bytes (SYNCED), at the end of the queue. */
+static void enqueue(const uint8_t *header, size_t header_length, struct bytes payload) {
+  size_t length = header_length + payload.length;
+  struct out_frame *frame = malloc(sizeof *frame + length);
+  if (frame == NULL) {
+    /* An answer that cannot be given must not be missed silently: the host sees a dead epoch. */
+    link_violation("no memory for an answer");
+    return;
+  }
+  frame->next = NULL;
+  frame->length = length;
+  frame->staged = 0;
+  memcpy(frame->bytes, header, header_length);
+  if (payload.length > 0) memcpy(frame->bytes + header_length, payload.at, payload.length);
+  if (link_state.last != NULL) {
+    link_state.last->next = frame;
+  } else {
+    link_state.first = frame;
+  }
+  link_state.last = frame;
+  link_state.queued += length;
+}
+
+void link_send(enum frame_type type, uint32_t stream, struct bytes payload) {
+  if (!link_state.in_epoch) return;
+  uint8_t header[FRAME_HEADER];
+  frame_put_header(header, (uint8_t)type, stream, payload.length);
+  enqueue(header, sizeof header, payload);
+}
+
+void link_send_window(uint32_t stream, uint32_t bytes) {
+  uint8_t payload[4];
+  wire_put_u32(payload, bytes);
+  link_send(FRAME_WINDOW, stream, (struct bytes){payload, sizeof payload});
+}
+
+bool link_is_flushed(void) {
+  return link_state.first == NULL && link_state.stage_start == link_state.stage_end;
+}
+
+static void on_resync(void *context, const struct resync *resync) {
+  (void)context;
+  streams_close_all();
+  clear_output();
+  uint8_t synced[RESYNC_BYTES];
+  uint32_t version = resync->version < PROTOCOL_VERSION ? resync->version : PROTOCOL_VERSION;
+  synced_put(synced, resync, version);
+  link_state.in_epoch = true;
+  enqueue(synced, sizeof synced, (struct bytes){NULL, 0});
+}
+
+static void on_frame(void *context, const struct frame *frame) {
+  (void)context;
+  stream_take_frame(frame);
+}
+
+static void on_violation(void *context, const char *why) {
+  (void)context;
+  link_violation(why);
+}
+
+static const struct frame_sink SINK = {on_resync, on_frame, on_violation, NULL};
+
+static void release_held(struct timer *timer) {
+  (void)timer;
+  frame_reader_release(&link_state.reader, &SINK);
+}
+
+static void host_is_away(void) {
+  link_state.readable = false;
+  end_epoch();
+  if (link_state.is_socket && link_state.on_gone != NULL) link_state.on_gone();
+}
+
+static void retry_port(struct timer *timer) {
+  (void)timer;
+  struct pollfd port = {.fd = link_state.port.fd, .events = POLLIN | POLLOUT, .revents = 0};
+  if (poll(&port, 1, 0) < 0) port.revents = 0;
+  if ((port.revents & (POLLHUP | POLLERR)) != 0 && (port.revents & POLLIN) == 0) {
+    host_is_away();
+    return;
+  }
+  link_state.writable = true;
+  link_state.readable = true;
+}
+
+static void port_ready(struct source *source, uint32_t events) {
+  (void)source;
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) link_state.readable = true;
+  if ((events & EPOLLOUT) != 0) link_state.writable = true;
+}
+
+bool link_open(int fd, void (*on_gone)(void)) {
+  int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return false;
+  struct stat facts;
+  if (fstat(fd, &facts) != 0) return false;
+  link_state.is_socket = S_ISSOCK(facts.st_mode);
+  link_state.on_gone = on_gone;
+  link_state.readable = true;
+  link_state.writable = true;
+  frame_reader_open(&link_state.reader);
+  timer_open(&link_state.release, false, release_held);
+  timer_open(&link_state.retry, false, retry_port);
+  source_open(&link_state.port, fd, port_ready);
+  return source_watch(&link_state.port, EPOLLIN | EPOLLOUT | EPOLLET);
+}
+
+static void read_some(void) {
+  static uint8_t chunk[READ_CHUNK];
+  size_t budget = READ_PER_TURN;
+  while (link_state.readable && budget > 0 && link_state.queued <= QUEUE_MAX) {
+    ssize_t got = read(link_state.port.fd, chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) {
+      link_state.readable = false;
+    } else if (got <= 0) {
+      host_is_away();
+    } else {
+      budget -= (size_t)got < budget ? (size_t)got : budget;
+      frame_reader_push(&link_state.reader, (struct bytes){chunk, (size_t)got}, &SINK);
+    }
+  }
+  if (!frame_reader_holds(&link_state.reader)) {
+    timer_disarm(&link_state.release);
+  } else if (!link_state.release.armed) {
+    timer_arm(&link_state.release, RELEASE_AFTER_MS);
+  }
+}
+
+/* Fills the stage: control frames, cut where the stage ends, then whole DATA frames. */
+static void fill_stage(void) {
+  link_state.stage_start = 0;
+  link_state.stage_end = 0;
+  while (link_state.first != NULL && link_state.stage_end < STAGE_BYTES) {
+    struct out_frame *frame = link_state.first;
+    size_t part = frame->length - frame->staged;
+    size_t room = STAGE_BYTES - link_state.stage_end;
+    if (part > room) part = room;
+    memcpy(link_state.stage + link_state.stage_end, frame->bytes + frame->staged, part);
+    frame->staged += part;
+    link_state.stage_end += part;
+    if (frame->staged < frame->length) return;
+    link_state.first = frame->next;
+    if (link_state.first == NULL) link_state.last = NULL;
+    link_state.queued -= frame->length;
+    free(frame);
+  }
+  while (link_state.in_epoch && link_state.first == NULL) {
+    uint8_t *at = link_state.stage + link_state.stage_end;
+    size_t room = STAGE_BYTES - link_state.stage_end;
+    if (room < FRAME_HEADER + 1024 && link_state.stage_end > 0) return;
+    uint32_t stream = 0;
+    size_t length = streams_fill(&stream, at + FRAME_HEADER, room - FRAME_HEADER);
+    if (length == 0) return;
+    frame_put_header(at, FRAME_DATA, stream, length);
+    link_state.stage_end += FRAME_HEADER + length;
+  }
+}
+
+/* True where only the budget of this turn was the end. */
+static bool write_some(void) {
+  size_t budget = WRITE_PER_TURN;
+  while (link_state.writable && budget > 0) {
+    if (link_state.stage_start == link_state.stage_end) fill_stage();
+    size_t length = link_state.stage_end - link_state.stage_start;
+    /* An END is made while looking for DATA: only nothing left in the queue either is the end. */
+    if (length == 0 && link_state.first == NULL) break;
+    if (length == 0) continue;
+    ssize_t put = write(link_state.port.fd, link_state.stage + link_state.stage_start, length);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0 && errno != EAGAIN) {
+      link_state.writable = false;
+      if (link_state.is_socket) host_is_away();
+    } else if (put <= 0) {
+      link_state.writable = false;
+    } else {
+      link_state.stage_start += (size_t)put;
+      budget -= (size_t)put < budget ? (size_t)put : budget;
+    }
+  }
+  if (link_state.writable || link_is_flushed()) {
+    timer_disarm(&link_state.retry);
+  } else if (!link_state.retry.armed) {
+    timer_arm(&link_state.retry, RETRY_AFTER_MS);
+  }
+  return budget == 0;
+}
+
+bool link_pump(void) {
+  read_some();
+  bool writes = write_some() && link_state.writable;
+  return writes || (link_state.readable && link_state.queued <= QUEUE_MAX);
+}

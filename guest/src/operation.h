@@ -1,0 +1,48 @@
+/*
+ * Operations: which function answers which number. Each takes a decoded request and sees to it that
+ * one RESPONSE follows. They live with what they act on; this is the list of all.
+ */
+#ifndef PERDURE_OPERATION_H
+#define PERDURE_OPERATION_H
+
+#include "field.h"
+#include "request.h"
+
+void operation_run(uint32_t stream, struct bytes payload);
+
+/* clock.c */
+void operation_info(uint32_t stream, const struct request *request);
+void operation_ping(uint32_t stream, const struct request *request);
+void operation_clock_adjust(uint32_t stream, const struct request *request);
+void operation_entropy(uint32_t stream, const struct request *request);
+/* memory.c */
+void operation_flush(uint32_t stream, const struct request *request);
+void operation_drop_caches(uint32_t stream, const struct request *request);
+/* freezer.c */
+void operation_freeze(uint32_t stream, const struct request *request);
+void operation_thaw(uint32_t stream, const struct request *request);
+/* identity.c */
+void operation_generation(uint32_t stream, const struct request *request);
+void operation_identity(uint32_t stream, const struct request *request);
+/* hook.c */
+void operation_hooks(uint32_t stream, const struct request *request);
+/* exec.c */
+void operation_exec(uint32_t stream, const struct request *request);
+/* attach.c */
+void operation_attach(uint32_t stream, const struct request *request);
+void operation_stdin(uint32_t stream, const struct request *request);
+/* process_list.c */
+void operation_signal(uint32_t stream, const struct request *request);
+void operation_processes(uint32_t stream, const struct request *request);
+void operation_forget(uint32_t stream, const struct request *request);
+/* file_op.c */
+void operation_read_file(uint32_t stream, const struct request *request);
+void operation_write_file(uint32_t stream, const struct request *request);
+void operation_stat(uint32_t stream, const struct request *request);
+/* stats.c, timer_list.c */
+void operation_stats(uint32_t stream, const struct request *request);
+void operation_timers(uint32_t stream, const struct request *request);
+/* shutdown.c */
+void operation_shutdown(uint32_t stream, const struct request *request);
+
+#endif

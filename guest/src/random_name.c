@@ -1,0 +1,19 @@
+/* See random_name.h. */
+#include "random_name.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+void random_name(char *name) {
+  uint64_t value = 0;
+  /* Early in a boot there may be no randomness yet; O_EXCL makes a poor name safe, only slower. */
+  if (getrandom(&value, sizeof value, GRND_NONBLOCK) != (ssize_t)sizeof value) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    value = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec << 20 ^ (uint64_t)getpid();
+  }
+  snprintf(name, RANDOM_NAME_BYTES, ".perdure-%016llx", (unsigned long long)value);
+}

@@ -1,0 +1,9 @@
+/* Names for files that are not finished yet; `.perdure-` and 16 hexadecimal digits. */
+#ifndef PERDURE_RANDOM_NAME_H
+#define PERDURE_RANDOM_NAME_H
+
+#define RANDOM_NAME_BYTES 32
+
+void random_name(char *name);
+
+#endif

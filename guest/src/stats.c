@@ -1,0 +1,108 @@
+/* STATS: figures of the VM and its workload, gathered in a child (a file system may be slow to say). */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "cgroup.h"
+#include "job.h"
+#include "operation.h"
+#include "process.h"
+#include "text_file.h"
+
+#define DEADLINE_MS 5000u
+#define SECTOR_BYTES 512u
+
+static void put_stat(struct field_writer *fields, const char *name, uint64_t value) {
+  size_t opened = field_open(fields, TAG_STAT);
+  field_put_string(fields, TAG_NAME, name);
+  field_put_number(fields, TAG_VALUE, value);
+  field_close(fields, opened);
+}
+
+/* The number after `key` at the beginning of a line, 0 where there is none. */
+static uint64_t number_after(const char *text, const char *key) {
+  size_t length = strlen(key);
+  for (const char *line = text; line != NULL && *line != '\0';) {
+    if (strncmp(line, key, length) == 0) return strtoull(line + length, NULL, 10);
+    line = strchr(line, '\n');
+    if (line != NULL) line++;
+  }
+  return 0;
+}
+
+static void put_memory(struct field_writer *fields) {
+  char text[8192] = "";
+  text_file_read_at(AT_FDCWD, "/proc/meminfo", text, sizeof text);
+  put_stat(fields, "memTotalBytes", number_after(text, "MemTotal:") * 1024);
+  put_stat(fields, "memAvailableBytes", number_after(text, "MemAvailable:") * 1024);
+  put_stat(fields, "anonBytes", number_after(text, "AnonPages:") * 1024);
+  put_stat(fields, "shmemBytes", number_after(text, "Shmem:") * 1024);
+  put_stat(fields, "cachedBytes", number_after(text, "Cached:") * 1024);
+}
+
+static void count_one(pid_t pid, void *context) {
+  (void)pid;
+  ++*(uint64_t *)context;
+}
+
+static void put_workload(struct field_writer *fields) {
+  char text[2048] = "";
+  uint64_t count = 0;
+  if (cgroup_workload() >= 0) {
+    text_file_read_at(cgroup_workload(), "cpu.stat", text, sizeof text);
+    cgroup_each_process(cgroup_workload(), count_one, &count);
+  } else {
+    for (struct process *process = process_next(NULL); process != NULL;
+         process = process_next(process)) {
+      process_each_of_tree(process, count_one, &count);
+    }
+  }
+  put_stat(fields, "cpuUsec", number_after(text, "usage_usec "));
+  put_stat(fields, "processes", count);
+}
+
+static void put_load(struct field_writer *fields) {
+  char text[128] = "";
+  unsigned whole = 0;
+  unsigned hundredths = 0;
+  text_file_read_at(AT_FDCWD, "/proc/loadavg", text, sizeof text);
+  sscanf(text, "%u.%u", &whole, &hundredths);
+  put_stat(fields, "load1Milli", (uint64_t)whole * 1000 + (uint64_t)hundredths * 10);
+}
+
+static void put_disk(struct field_writer *fields) {
+  struct statvfs facts;
+  memset(&facts, 0, sizeof facts);
+  statvfs("/", &facts);
+  put_stat(fields, "diskTotalBytes", (uint64_t)facts.f_blocks * facts.f_frsize);
+  put_stat(fields, "diskFreeBytes", (uint64_t)facts.f_bavail * facts.f_frsize);
+  char text[512] = "";
+  uint64_t sectors = 0;
+  text_file_read_at(AT_FDCWD, "/sys/block/vda/stat", text, sizeof text);
+  /* reads, merges, sectors, ms; writes, merges, sectors */
+  sscanf(text, "%*u %*u %*u %*u %*u %*u %" SCNu64, &sectors);
+  put_stat(fields, "diskWriteBytes", sectors * SECTOR_BYTES);
+}
+
+static void gather(const struct request *request, struct answer_pipe *pipe) {
+  (void)request;
+  static uint8_t buffer[4096];
+  struct field_writer fields;
+  field_writer_open(&fields, buffer, sizeof buffer);
+  put_memory(&fields);
+  put_workload(&fields);
+  put_load(&fields);
+  put_disk(&fields);
+  child_put(pipe, STATUS_OK, &fields);
+}
+
+/* Children close what they do not need; the workload's folder is needed here. */
+void operation_stats(uint32_t stream, const struct request *request) {
+  struct job_plan plan = {.work = gather,
+                          .deadline_ms = request_number(request, TAG_DEADLINE_MS, DEADLINE_MS),
+                          .keep_cgroups = true};
+  job_run(stream, request, &plan);
+}
