@@ -1,0 +1,43 @@
+import { Option } from "commander";
+import type { Command } from "commander";
+import { formatSize, parseCount, parseSize } from "../quantity.ts";
+import { addSharedOptions, withSession } from "../session.ts";
+import type { SharedOptions } from "../session.ts";
+
+interface CreateOptions extends SharedOptions {
+  readonly image?: string;
+  readonly memory?: number;
+  readonly cpus?: number;
+  readonly disk?: number;
+  readonly onCrash?: "checkpoint" | "disk" | "ask";
+}
+
+export function addCreateCommand(program: Command): void {
+  const command = program
+    .command("create")
+    .description("create an agent and wake it for the first time")
+    .argument("<name>", "lower-case letters, digits and hyphens")
+    .option("--image <name>", "image to boot (default: debian)")
+    .option("--memory <size>", "memory, as in 512M or 2G (default: 512M)", parseSize)
+    .option("--cpus <count>", "CPUs (default: 1)", parseCount(1))
+    .option("--disk <size>", "disk, as in 8G (default: 8G)", parseSize)
+    .addOption(
+      new Option("--on-crash <cut>", "what a crashed agent is recovered from").choices([
+        "checkpoint",
+        "disk",
+        "ask",
+      ]),
+    )
+    .addHelpText("after", "\nExample:\n  perdure create builder --memory 1G --disk 16G");
+  addSharedOptions(command).action(async (name: string, options: CreateOptions) => {
+    const { image, memory: memoryBytes, cpus, disk: diskBytes, onCrash } = options;
+    await withSession(options, async ({ perdure, during, print }) => {
+      const request = { name, image, memoryBytes, cpus, diskBytes, onCrash };
+      const agent = await during(`Creating agent "${name}"`, perdure.create(request));
+      const { shape } = agent;
+      const size = `${formatSize(shape.memoryBytes)} memory, ${shape.cpus} CPU, ${formatSize(shape.diskBytes)} disk`;
+      print(agent, `Agent "${agent.name}" is ${agent.state}: ${size}\n`);
+      return 0;
+    });
+  });
+}

@@ -1,0 +1,92 @@
+import { spawn } from "node:child_process";
+import { setTimeout } from "node:timers/promises";
+import type { Command } from "commander";
+import { Perdure, PerdureError } from "@perdure/sdk";
+import { daemonArguments, daemonProgram } from "../daemon-start.ts";
+import { withProgress } from "../progress.ts";
+import { addSharedOptions, pathsOf } from "../session.ts";
+import type { SharedOptions } from "../session.ts";
+
+const STOP_DEADLINE_MS = 60_000;
+const POLL_MS = 50;
+
+/** `daemon`, `daemon stop`, `daemon status`. None of them starts a daemon in the background. */
+export function addDaemonCommand(program: Command): void {
+  const daemon = program
+    .command("daemon")
+    .description("run the daemon in the foreground")
+    .option("--images <folder>", "where images and templates are kept")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  perdure daemon --home /srv/perdure\n  perdure daemon status\n  perdure daemon stop",
+    );
+  type Options = SharedOptions & { readonly images?: string };
+  addSharedOptions(daemon).action(async (options: Options) => {
+    process.exitCode = await runInForeground(options);
+  });
+
+  const status = daemon.command("status").description("say whether a daemon answers");
+  addSharedOptions(status).action(async (_options: unknown, command: Command) => {
+    const options = command.optsWithGlobals<SharedOptions>();
+    await using perdure = new Perdure({ socketPath: pathsOf(options).socket });
+    const health = await perdure.health();
+    const since = new Date(health.startedAtMs).toISOString();
+    const text = `Daemon ${health.version} runs since ${since}: pid ${health.pid}, home ${health.home}\n`;
+    process.stdout.write(options.json === true ? `${JSON.stringify(health)}\n` : text);
+  });
+
+  const stop = daemon
+    .command("stop")
+    .description("end the daemon; VMs go on and the next one takes them over");
+  addSharedOptions(stop).action(async (_options: unknown, command: Command) => {
+    const options = command.optsWithGlobals<SharedOptions>();
+    await using perdure = new Perdure({ socketPath: pathsOf(options).socket });
+    const { pid } = await perdure.health();
+    await perdure.shutdown();
+    await withProgress("Ending the daemon", untilGone(perdure, pid));
+    const text = `Daemon ended: pid ${pid}\n`;
+    process.stdout.write(options.json === true ? `${JSON.stringify({ pid })}\n` : text);
+  });
+}
+
+/** The daemon gets this process's terminal and signals, and gives its exit code. */
+function runInForeground(options: SharedOptions & { readonly images?: string }): Promise<number> {
+  const args = [daemonProgram(), ...daemonArguments(pathsOf(options))];
+  if (options.images !== undefined) args.push("--images", options.images);
+  const child = spawn(process.execPath, args, { stdio: "inherit" });
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(signal, () => {
+      if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
+    });
+  }
+  return new Promise((resolve, reject) => {
+    child.once("error", reject);
+    child.once("exit", (code) => {
+      resolve(code ?? 1);
+    });
+  });
+}
+
+async function untilGone(perdure: Perdure, pid: number): Promise<void> {
+  const deadline = performance.now() + STOP_DEADLINE_MS;
+  while (performance.now() < deadline) {
+    const answers = await perdure.health().then(
+      () => true,
+      () => false,
+    );
+    if (!answers && !isAlive(pid)) return;
+    await setTimeout(POLL_MS);
+  }
+  throw new PerdureError("deadline_exceeded", `Daemon ${pid} did not end within a minute`, {
+    hint: "Look at its log, daemon.log in the run folder.",
+  });
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}

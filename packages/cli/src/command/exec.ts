@@ -1,0 +1,99 @@
+/** `exec`: runs a program in an agent as if it were here, or attaches to one that runs. */
+import { InvalidArgumentError, Option } from "commander";
+import type { Command } from "commander";
+import { follow } from "../follow.ts";
+import { parseCount, parseDuration } from "../quantity.ts";
+import { addSharedOptions, withSession } from "../session.ts";
+import type { Session, SharedOptions } from "../session.ts";
+import { isPiped } from "../stdin.ts";
+
+interface ExecOptions extends SharedOptions {
+  readonly interactive?: boolean;
+  readonly user?: string;
+  readonly cwd?: string;
+  readonly env: Record<string, string>;
+  readonly timeout?: number;
+  readonly detach?: boolean;
+  readonly attach?: number;
+  readonly offset?: number;
+}
+
+export function addExecCommand(program: Command): void {
+  const command = program
+    .command("exec")
+    .description("run a program in an agent; wakes the agent where it is asleep")
+    .usage("[options] <agent> [--] <program> [arguments...]")
+    .argument("<agent>", "name or id")
+    .argument("[program...]", "program and arguments; no shell is involved")
+    .option("-i, --interactive", "forward stdin, also from a terminal")
+    .option("-u, --user <name>", "user to run as (default: user)")
+    .option("--cwd <folder>", "working folder")
+    .addOption(
+      new Option("-e, --env <name=value>", "set a variable; may be given again")
+        .default({})
+        .argParser(addVariable),
+    )
+    .option("--timeout <duration>", "end the program after this long, as in 30s", parseDuration)
+    .option("-d, --detach", "print the process number and return")
+    .addOption(
+      new Option("--attach <process>", "follow a process that runs")
+        .argParser(parseCount(1))
+        .conflicts(["detach", "env", "cwd", "user", "timeout"]),
+    )
+    .option("--offset <bytes>", "with --attach: where its output begins", parseCount(0))
+    .addHelpText("after", examples);
+  addSharedOptions(command).action(async (agent: string, argv: string[], options: ExecOptions) => {
+    if (options.attach === undefined && argv.length === 0) {
+      command.error("error: missing the program to run, or --attach");
+    }
+    if (options.attach !== undefined && argv.length > 0) {
+      command.error("error: --attach follows a process that runs; it takes no program");
+    }
+    await withSession(options, (session) => execute(session, agent, argv, options));
+  });
+}
+
+const examples = `
+The exit code is the program's; 128 + n where signal n ended it. Ctrl-C goes to the program.
+
+Examples:
+  perdure exec builder uname -a
+  perdure exec builder -- sh -c 'echo $HOME; ls -l'
+  tar c . | perdure exec builder --cwd /home/user tar x
+  perdure exec builder --detach sleep 600
+  perdure exec builder --attach 3 --offset 0`;
+
+async function execute(
+  session: Session,
+  agent: string,
+  argv: readonly string[],
+  options: ExecOptions,
+): Promise<number> {
+  const { perdure, during, print } = session;
+  const stdin = options.detach !== true && (options.interactive === true || isPiped());
+  if (options.attach !== undefined) {
+    const handle = perdure.process(agent, options.attach);
+    const interactive = options.interactive === true;
+    return follow(handle, { offset: options.offset ?? 0, stdin: interactive, json: session.json });
+  }
+  const request = {
+    env: options.env,
+    stdin,
+    ...(options.user === undefined ? {} : { user: options.user }),
+    ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+    ...(options.timeout === undefined ? {} : { timeoutMs: options.timeout }),
+  };
+  const starting = perdure.exec(agent, argv, request);
+  const handle = await during(`Starting "${argv[0] ?? ""}" in agent "${agent}"`, starting);
+  if (options.detach === true) {
+    print({ process: handle.process }, `${handle.process}\n`);
+    return 0;
+  }
+  return follow(handle, { offset: 0, stdin, json: session.json });
+}
+
+function addVariable(text: string, previous: Record<string, string>): Record<string, string> {
+  const at = text.indexOf("=");
+  if (at < 1) throw new InvalidArgumentError("Write it as NAME=value.");
+  return { ...previous, [text.slice(0, at)]: text.slice(at + 1) };
+}

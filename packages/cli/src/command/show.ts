@@ -1,0 +1,106 @@
+import type { Command } from "commander";
+import type { AgentView, CheckpointView, ProcessView } from "@perdure/sdk";
+import { formatDuration, formatSize } from "../quantity.ts";
+import { addSharedOptions, withSession } from "../session.ts";
+import type { SharedOptions } from "../session.ts";
+import { pairs, table } from "../table.ts";
+
+/** `show`, `checkpoints` and `processes`: what is known of one agent. */
+export function addShowCommands(program: Command): void {
+  const show = program
+    .command("show")
+    .description("show one agent")
+    .argument("<agent>", "name or id")
+    .addHelpText("after", "\nExample:\n  perdure show builder");
+  addSharedOptions(show).action(async (agent: string, options: SharedOptions) => {
+    await withSession(options, async ({ perdure, print }) => {
+      const view = await perdure.show(agent);
+      print(view, describe(view));
+      return 0;
+    });
+  });
+
+  const checkpoints = program
+    .command("checkpoints")
+    .description("list an agent's checkpoints, oldest first")
+    .argument("<agent>", "name or id")
+    .addHelpText("after", "\nExample:\n  perdure checkpoints builder");
+  addSharedOptions(checkpoints).action(async (agent: string, options: SharedOptions) => {
+    await withSession(options, async ({ perdure, print }) => {
+      const views = await perdure.checkpoints(agent);
+      const heading = ["ID", "KIND", "NAME", "GENERATION", "TAKEN", "MEMORY", "DISK", "ADDED"];
+      print(views, table([heading, ...views.map(checkpointRow)]));
+      return 0;
+    });
+  });
+
+  const processes = program
+    .command("processes")
+    .description("list the programs that exec started in an agent")
+    .argument("<agent>", "name or id")
+    .addHelpText("after", "\nExample:\n  perdure processes builder");
+  addSharedOptions(processes).action(async (agent: string, options: SharedOptions) => {
+    await withSession(options, async ({ perdure, print }) => {
+      const views = await perdure.processes(agent);
+      print(
+        views,
+        table([["PROCESS", "PID", "USER", "STATE", "PROGRAM"], ...views.map(processRow)]),
+      );
+      return 0;
+    });
+  });
+}
+
+function describe(agent: AgentView): string {
+  const { shape, failure } = agent;
+  const time = (ms: number): string => new Date(ms).toISOString();
+  return pairs([
+    ["name", agent.name],
+    ["id", agent.id],
+    ["state", agent.paused === null ? agent.state : `${agent.state}, paused: ${agent.paused}`],
+    ["generation", String(agent.generation)],
+    ["image", `${agent.image.name} (${agent.image.id.slice(0, 12)})`],
+    ["memory", formatSize(shape.memoryBytes)],
+    ["cpus", String(shape.cpus)],
+    ["disk", formatSize(shape.diskBytes)],
+    ["on crash", agent.onCrash],
+    ["head", agent.head ?? "none"],
+    ["stored", formatSize(agent.storedBytes)],
+    ...(failure === null
+      ? []
+      : ([
+          ["failure", `${failure.reason}: ${failure.message}`],
+          ["way back", `perdure ${failure.wayBack} ${agent.name}`],
+        ] as const)),
+    ["created", time(agent.createdAtMs)],
+    ["changed", time(agent.changedAtMs)],
+  ]);
+}
+
+function checkpointRow(view: CheckpointView): string[] {
+  return [
+    view.id,
+    view.kind,
+    view.name ?? "-",
+    String(view.generation),
+    new Date(view.createdAtMs).toISOString(),
+    view.memory ? "yes" : "no",
+    view.disk,
+    formatSize(view.addedBytes),
+  ];
+}
+
+function processRow({
+  process,
+  pid,
+  user,
+  running,
+  exit,
+  argv,
+  startedAtMs,
+}: ProcessView): string[] {
+  const ended = exit?.signal == null ? `exit ${exit?.exitCode ?? "?"}` : `signal ${exit.signal}`;
+  const since = formatDuration(Math.max(0, Date.now() - startedAtMs));
+  const state = running ? `running ${since}` : ended;
+  return [String(process), String(pid), user, state, argv.join(" ").slice(0, 120)];
+}

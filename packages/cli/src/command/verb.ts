@@ -1,0 +1,130 @@
+/** The verbs that move an agent from one state to another. */
+import { Option } from "commander";
+import type { Command } from "commander";
+import type { AgentView, LetOut } from "@perdure/sdk";
+import { formatDuration, formatSize } from "../quantity.ts";
+import { addSharedOptions, withSession } from "../session.ts";
+import type { Session, SharedOptions } from "../session.ts";
+
+interface Verb {
+  readonly name: string;
+  readonly description: string;
+  readonly doing: string;
+  readonly run: (session: Session, agent: string) => Promise<{ value: unknown; text: string }>;
+}
+
+const verbs: readonly Verb[] = [
+  {
+    name: "sleep",
+    description: "keep the agent's memory and disk in a checkpoint and end its VM",
+    doing: "Sleeping",
+    run: async ({ perdure }, agent) => stateOf(await perdure.sleep(agent)),
+  },
+  {
+    name: "wake",
+    description: "wake the agent exactly where it was",
+    doing: "Waking",
+    run: async ({ perdure }, agent) => letOutOf(await perdure.wake(agent)),
+  },
+  {
+    name: "stop",
+    description: "shut the agent down and keep its disk",
+    doing: "Stopping",
+    run: async ({ perdure }, agent) => stateOf(await perdure.stop(agent)),
+  },
+  {
+    name: "start",
+    description: "boot the agent from its disk, without memory",
+    doing: "Starting",
+    run: async ({ perdure }, agent) => letOutOf(await perdure.start(agent)),
+  },
+  {
+    name: "remove",
+    description: "destroy the agent's key and files; there is no way back",
+    doing: "Removing",
+    run: async ({ perdure }, agent) => stateOf(await perdure.remove(agent)),
+  },
+];
+
+export function addVerbCommands(program: Command): void {
+  for (const { name, description, doing, run } of verbs) {
+    const command = program
+      .command(name)
+      .description(description)
+      .argument("<agent>", "name or id")
+      .addHelpText("after", `\nExample:\n  perdure ${name} builder`);
+    addSharedOptions(command).action(async (agent: string, options: SharedOptions) => {
+      await withSession(options, async (session) => {
+        const { value, text } = await session.during(
+          `${doing} agent "${agent}"`,
+          run(session, agent),
+        );
+        session.print(value, text);
+        return 0;
+      });
+    });
+  }
+  addRecoverCommand(program);
+  addCheckpointCommand(program);
+}
+
+function addRecoverCommand(program: Command): void {
+  const command = program
+    .command("recover")
+    .description("bring a failed agent back; the cut that is not taken is kept")
+    .argument("<agent>", "name or id")
+    .addOption(
+      new Option("--from <cut>", "default: as the agent's on-crash setting says").choices([
+        "checkpoint",
+        "disk",
+      ]),
+    )
+    .addHelpText("after", "\nExample:\n  perdure recover builder --from disk");
+  type Options = SharedOptions & { readonly from?: "checkpoint" | "disk" };
+  addSharedOptions(command).action(async (agent: string, options: Options) => {
+    const { from } = options;
+    await withSession(options, async ({ perdure, during, print }) => {
+      const recovering = perdure.recover(agent, from === undefined ? {} : { from });
+      const { value, text } = letOutOf(await during(`Recovering agent "${agent}"`, recovering));
+      print(value, text);
+      return 0;
+    });
+  });
+}
+
+function addCheckpointCommand(program: Command): void {
+  const command = program
+    .command("checkpoint")
+    .description("take a checkpoint of the agent, which goes on")
+    .argument("<agent>", "name or id")
+    .option("--name <name>", "keep the checkpoint under this name")
+    .addHelpText("after", "\nExample:\n  perdure checkpoint builder --name before-upgrade");
+  type Options = SharedOptions & { readonly name?: string };
+  addSharedOptions(command).action(async (agent: string, options: Options) => {
+    const { name } = options;
+    await withSession(options, async ({ perdure, during, print }) => {
+      const taking = perdure.checkpoint(agent, name === undefined ? {} : { name });
+      const view = await during(`Taking a checkpoint of agent "${agent}"`, taking);
+      const paused = view.pauseMs === null ? "" : `, paused for ${formatDuration(view.pauseMs)}`;
+      print(view, `Checkpoint ${view.id}: ${formatSize(view.addedBytes)} added${paused}\n`);
+      return 0;
+    });
+  });
+}
+
+function stateOf(agent: AgentView): { value: AgentView; text: string } {
+  const stored = agent.state === "removed" ? "" : `: ${formatSize(agent.storedBytes)} stored`;
+  return { value: agent, text: `Agent "${agent.name}" is ${agent.state}${stored}\n` };
+}
+
+function letOutOf(result: LetOut): { value: LetOut; text: string } {
+  const { agent, report } = result;
+  const facts = [`generation ${agent.generation}`];
+  if (report !== null) {
+    facts.push(report.verdict);
+    if (report.letOutAtMs !== null) {
+      facts.push(`let out in ${formatDuration(report.letOutAtMs - report.startedAtMs)}`);
+    }
+  }
+  return { value: result, text: `Agent "${agent.name}" is ${agent.state}: ${facts.join(", ")}\n` };
+}

@@ -1,0 +1,104 @@
+/**
+ * Follows a process to its end: output to stdout and stderr as fast as they are taken, stdin and
+ * signals to the process. Returns the exit code for this process.
+ */
+import { constants } from "node:os";
+import { PerdureError } from "@perdure/sdk";
+import type { Exit, Output, ProcessHandle } from "@perdure/sdk";
+import { forwardStdin } from "./stdin.ts";
+
+export interface FollowOptions {
+  readonly offset: number;
+  readonly stdin: boolean;
+  /** Events of the API on stdout, one per line, in place of the bytes. */
+  readonly json: boolean;
+}
+
+/** Ctrl-C so often in a row gives up on a program that ignores it. */
+const INTERRUPTS_MAX = 3;
+
+export async function follow(handle: ProcessHandle, options: FollowOptions): Promise<number> {
+  const gaveUp = new AbortController();
+  const stopSignals = passSignals(handle, gaveUp);
+  const feeding = options.stdin ? forwardStdin(handle) : Promise.resolve();
+  feeding.catch((error: unknown) => {
+    process.stderr.write(`perdure: stdin is not forwarded any more: ${String(error)}\n`);
+  });
+  try {
+    for await (const event of handle.output({ offset: options.offset, signal: gaveUp.signal })) {
+      await (options.json ? writeTo("stdout", eventLine(event)) : show(handle, event));
+      if (event.type === "exit") return exitCode(event, options.json);
+      if (event.type === "interrupted") return 1;
+    }
+    throw new PerdureError("internal", "The output ended without an exit");
+  } catch (error) {
+    if (isBrokenPipe(error)) {
+      await handle.signal("SIGPIPE").catch(() => undefined);
+      return 128 + constants.signals.SIGPIPE;
+    }
+    if (!gaveUp.signal.aborted) throw error;
+    process.stderr.write(`perdure: detached; ${again(handle)}\n`);
+    return 128 + constants.signals.SIGINT;
+  } finally {
+    stopSignals();
+  }
+}
+
+async function show(handle: ProcessHandle, event: Output): Promise<void> {
+  switch (event.type) {
+    case "output":
+      return writeTo(event.stream, event.bytes);
+    case "cut":
+      return writeTo("stderr", `perdure: ${event.to - event.from} bytes of output are not kept\n`);
+    case "interrupted": {
+      const line = `perdure: agent "${handle.agent}" is out of reach: ${event.reason}\n`;
+      return writeTo("stderr", `${line}Hint: ${again(handle, event.offset)}\n`);
+    }
+    case "exit":
+      return;
+  }
+}
+
+function again({ agent, process: number }: ProcessHandle, offset = 0): string {
+  return `\`perdure exec ${agent} --attach ${number} --offset ${offset}\` follows it again.`;
+}
+
+function exitCode({ exitCode: code, signal, timedOut }: Exit, quiet: boolean): number {
+  if (timedOut && !quiet) process.stderr.write("perdure: the program was ended by its time-out\n");
+  return code ?? 128 + (signal ?? 0);
+}
+
+function eventLine(event: Output): string {
+  if (event.type !== "output") return `${JSON.stringify(event)}\n`;
+  const { bytes, ...rest } = event;
+  return `${JSON.stringify({ ...rest, data: Buffer.from(bytes).toString("base64") })}\n`;
+}
+
+function writeTo(stream: "stdout" | "stderr", data: Uint8Array | string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    process[stream].write(data, (error) => {
+      if (error == null) resolve();
+      else reject(error);
+    });
+  });
+}
+
+function isBrokenPipe(error: unknown): boolean {
+  return (error as { code?: unknown }).code === "EPIPE";
+}
+
+/** Returns the undo. */
+function passSignals(handle: ProcessHandle, gaveUp: AbortController): () => void {
+  let interrupts = 0;
+  const listeners = (["SIGINT", "SIGTERM", "SIGQUIT"] as const).map((name) => {
+    const listener = (): void => {
+      if (name === "SIGINT" && ++interrupts > INTERRUPTS_MAX) gaveUp.abort();
+      else handle.signal(name).catch(() => undefined);
+    };
+    process.on(name, listener);
+    return { name, listener };
+  });
+  return () => {
+    for (const { name, listener } of listeners) process.off(name, listener);
+  };
+}

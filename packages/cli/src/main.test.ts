@@ -1,0 +1,469 @@
+/** The built command as a child process, against the real API with commands that need no VM. */
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { errorBodySchema, PerdureError } from "@perdure/protocol";
+import { createFakeCommands } from "../../daemon/src/api/fake-commands.ts";
+import type { FakeCommands } from "../../daemon/src/api/fake-commands.ts";
+import { openApiServer } from "../../daemon/src/api/server.ts";
+import type { ApiServer } from "../../daemon/src/api/server.ts";
+
+const bin = join(import.meta.dirname, "..", "bin", "perdure.mjs");
+const fakeDaemon = join(import.meta.dirname, "fake-daemon.ts");
+
+let folder: string;
+let commands: FakeCommands;
+let server: ApiServer;
+const env = () => ({
+  ...process.env,
+  NODE_OPTIONS: "",
+  PERDURE_HOME: folder,
+  PERDURE_SOCKET: "",
+  PERDURE_AUTOSTART: "0",
+  PERDURE_DAEMON: fakeDaemon,
+});
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "perdure-cli-"));
+  commands = createFakeCommands();
+  server = await openApiServer({
+    commands,
+    socketPath: join(folder, "run", "perdure.sock"),
+    health: () => ({ version: "0.1.0", pid: process.pid, startedAtMs: 1, home: folder }),
+    metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
+    shutdown: () => undefined,
+  });
+});
+afterEach(async () => {
+  commands.dispose();
+  await server.close(0);
+  await rm(folder, { recursive: true, force: true });
+});
+
+interface Run {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+interface Options {
+  input?: string | Buffer;
+  env?: Record<string, string>;
+  node?: string;
+  cwd?: string;
+  onStdout?: (output: string, kill: (signal: NodeJS.Signals) => void) => void;
+}
+
+async function run(args: string[], options: Options = {}): Promise<Run> {
+  const child = spawn(options.node ?? process.execPath, [bin, ...args], {
+    env: { ...env(), ...options.env },
+    cwd: options.cwd ?? folder,
+    stdio: [options.input === undefined ? "ignore" : "pipe", "pipe", "pipe"],
+  });
+  child.stdin?.on("error", () => undefined);
+  child.stdin?.end(options.input);
+  const result: Run = { code: null, stdout: "", stderr: "" };
+  child.stdout?.setEncoding("latin1").on("data", (chunk: string) => {
+    result.stdout += chunk;
+    options.onStdout?.(result.stdout, (signal) => child.kill(signal));
+  });
+  child.stderr?.setEncoding("utf8").on("data", (chunk: string) => (result.stderr += chunk));
+  const [code] = (await once(child, "close")) as [number | null];
+  return { ...result, code };
+}
+
+/** As `run`, and it must have succeeded without a word on stderr. */
+async function data(args: string[], options: Options = {}): Promise<string> {
+  const { code, stdout, stderr } = await run(args, options);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
+  return stdout;
+}
+
+const json = (line: string): unknown => JSON.parse(line);
+
+describe("agents", () => {
+  it("takes an agent through its life, in words", async () => {
+    expect(await data(["create", "a1", "--memory", "1G", "--disk", "16G"])).toBe(
+      'Agent "a1" is awake: 1 GiB memory, 1 CPU, 16 GiB disk\n',
+    );
+    expect(await data(["sleep", "a1"])).toBe('Agent "a1" is asleep: 4 KiB stored\n');
+    expect(await data(["wake", "a1"])).toBe(
+      'Agent "a1" is awake: generation 2, continue, let out in 85 ms\n',
+    );
+    expect(await data(["checkpoint", "a1", "--name", "x"])).toMatch(
+      /^Checkpoint cp_\w+: 1 B added/,
+    );
+    expect(await data(["checkpoints", "a1"])).toMatch(/named\s+x\s+2/);
+    const list = await data(["list"]);
+    expect(list).toMatch(/^NAME +STATE +GENERATION/);
+    expect(list).toMatch(/\na1 +awake +2 +1 GiB/);
+    expect(await data(["show", "a1"])).toMatch(/\nstate +awake\n/);
+    expect(await data(["report", "a1"])).toMatch(/verdict +continue\n[^]*manifest +passed/);
+    for (const verb of ["stop", "start"]) await data([verb, "a1"]);
+    await data(["recover", "a1", "--from", "disk"]);
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "recover", from: "disk" });
+    expect(await data(["remove", "a1"])).toBe('Agent "a1" is removed\n');
+    expect(await data(["doctor"])).toContain("This host is ready.");
+  });
+
+  it("gives the same as JSON, one value per command", async () => {
+    expect(json(await data(["create", "a1", "--json"]))).toMatchObject({ name: "a1" });
+    for (const verb of ["sleep", "stop"]) {
+      expect(json(await data([verb, "a1", "--json"]))).toMatchObject({ name: "a1" });
+    }
+    for (const verb of ["wake", "start", "recover"]) {
+      const letOut = json(await data([verb, "a1", "--json"]));
+      expect(letOut).toMatchObject({ agent: { name: "a1" }, report: { verdict: "continue" } });
+    }
+    expect(json(await data(["checkpoint", "a1", "--json"]))).toMatchObject({ kind: "periodic" });
+    expect(json(await data(["checkpoints", "a1", "--json"]))).toHaveLength(1);
+    expect(json(await data(["list", "--json"]))).toMatchObject([{ name: "a1" }]);
+    expect(json(await data(["show", "--json", "a1"]))).toMatchObject({ name: "a1" });
+    expect(json(await data(["report", "a1", "--json"]))).toMatchObject({ version: 1 });
+    expect(json(await data(["processes", "a1", "--json"]))).toEqual([]);
+    expect(json(await data(["doctor", "--json"]))).toMatchObject({ ready: true });
+    expect(json(await data(["daemon", "status", "--json"]))).toMatchObject({ home: folder });
+  });
+
+  it("says not ready with exit code 1", async () => {
+    commands.doctor = () => Promise.resolve({ ready: false, findings: [] });
+    expect(await run(["doctor"])).toMatchObject({ code: 1, stdout: "This host is not ready.\n" });
+  });
+});
+
+describe("failures", () => {
+  it("tells message and hint on stderr, exit code 1", async () => {
+    const { code, stdout, stderr } = await run(["show", "a9"]);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+    expect(stderr).toBe(
+      'perdure: Cannot find agent "a9"\nHint: `perdure list` shows the agents there are.\n',
+    );
+  });
+
+  it("tells programs the whole error as JSON on stderr", async () => {
+    const error = new PerdureError("disk_full", "Cannot sleep", { details: { neededBytes: 9 } });
+    await data(["create", "a1"]);
+    commands.failNext(error);
+    const { code, stdout, stderr } = await run(["sleep", "a1", "--json"]);
+    expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+    expect(json(stderr)).toEqual(error.toJSON());
+  });
+
+  it("says that no daemon answers", async () => {
+    const { code, stderr } = await run(["list", "--socket", join(folder, "none.sock")]);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/Cannot reach a daemon on ".*none\.sock"[^]*Hint:/);
+    const status = await run(["daemon", "status", "--home", join(folder, "none"), "--json"]);
+    expect(status.code).toBe(1);
+    expect(json(status.stderr)).toMatchObject({ code: "daemon_unreachable" });
+  });
+
+  it.each<[string[]]>([
+    [[]],
+    [["frobnicate"]],
+    [["create"]],
+    [["create", "a1", "a2"]],
+    [["create", "a1", "--memory", "lots"]],
+    [["create", "a1", "--colour", "red"]],
+    [["list", "--state", "sleepy"]],
+    [["recover", "a1", "--from", "memory"]],
+    [["exec", "a1"]],
+    [["exec", "a1", "--env", "novalue", "ls"]],
+    [["exec", "a1", "--timeout", "soon", "ls"]],
+    [["exec", "a1", "--attach", "x"]],
+    [["exec", "a1", "--attach", "1", "ls"]],
+    [["cp", "a", "b"]],
+    [["cp", "a1:/a", "a2:/b"]],
+    [["cp", "a", "a1:/b", "--mode", "rwx"]],
+    [["daemon", "pause"]],
+  ])("takes %j for a wrong call: exit code 2, nothing on stdout, nothing done", async (args) => {
+    const { code, stdout, stderr } = await run(args);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+    expect(stderr).not.toBe("");
+    expect(commands.executed).toEqual([]);
+    if (args.length < 2) return;
+    const asJson = await run([...args.slice(0, 2), "--json", ...args.slice(2)]);
+    expect(asJson.code).toBe(2);
+    const line = asJson.stderr.split("\n")[0] ?? "";
+    expect(errorBodySchema.parse(json(line)).code).toBe("bad_request");
+  });
+
+  it.each([
+    "create",
+    "list",
+    "show",
+    "exec",
+    "cp",
+    "sleep",
+    "wake",
+    "checkpoint",
+    "stop",
+    "start",
+    "recover",
+    "report",
+    "remove",
+    "doctor",
+    "daemon",
+    "checkpoints",
+    "processes",
+  ])("explains %s with an example", async (name) => {
+    expect(await data([name, "--help"])).toMatch(/Examples?:\n {2}(.* \| )?perdure |\n {2}tar /);
+  });
+});
+
+describe("exec", () => {
+  beforeEach(async () => {
+    await data(["create", "a1"]);
+  });
+
+  it("gives the program's output and exit code, each stream to its own", async () => {
+    const argv = ["sh", "-c", "printf out; printf err >&2; exit 7"];
+    expect(await run(["exec", "a1", ...argv])).toEqual({ code: 7, stdout: "out", stderr: "err" });
+    expect(await run(["exec", "a1", "--", ...argv])).toMatchObject({ code: 7 });
+    expect(await run(["exec", "a1", "sh", "-c", "kill -TERM $$"])).toMatchObject({ code: 143 });
+  });
+
+  it("takes options before and after the agent, and leaves the program its own", async () => {
+    const program = ["sh", "-c", "echo $A $B $0", "--json"];
+    const args = ["exec", "--env", "A=1", "a1", "-e", "B=x=y", "--cwd", "/", "--user", "root"];
+    expect(await data([...args, ...program])).toBe("1 x=y --json\n");
+    expect(commands.executed.at(-1)).toMatchObject({
+      argv: program,
+      user: "root",
+      cwd: "/",
+      env: { A: "1", B: "x=y" },
+      stdin: false,
+    });
+  });
+
+  it("says when the time-out ended it", async () => {
+    const { code, stderr } = await run(["exec", "a1", "--timeout", "100ms", "sleep", "60"]);
+    expect(code).toBe(137);
+    expect(stderr).toContain("time-out");
+  });
+
+  it("forwards what is piped in, byte for byte", async () => {
+    const input = Buffer.from(Array.from({ length: 300_000 }, (_, i) => (i * 7) % 256));
+    const { code, stdout } = await run(["exec", "a1", "cat"], { input });
+    expect(code).toBe(0);
+    expect(Buffer.from(stdout, "latin1").equals(input)).toBe(true);
+  });
+
+  it("ends with the program though stdin stays open", async () => {
+    const child = spawn(process.execPath, [bin, "exec", "a1", "true"], {
+      env: env(),
+      stdio: ["pipe", "inherit", "inherit"],
+    });
+    const [code] = (await once(child, "exit")) as [number];
+    expect(code).toBe(0);
+  });
+
+  it.each(["SIGINT", "SIGTERM"] as const)("passes %s to the program", async (signal) => {
+    const script = `trap 'printf got; exit 9' INT TERM; printf ready; while :; do sleep 0.05; done`;
+    const result = await run(["exec", "a1", "sh", "-c", script], {
+      onStdout: (output, kill) => {
+        if (output === "ready") kill(signal);
+      },
+    });
+    expect(result).toMatchObject({ code: 9, stdout: "readygot" });
+  });
+
+  it("gives up on a program that ignores Ctrl-C, and leaves it running", async () => {
+    const script = `trap '' INT; while :; do printf x; sleep 0.05; done`;
+    const result = await run(["exec", "a1", "sh", "-c", script], {
+      onStdout: (_output, kill) => {
+        kill("SIGINT");
+      },
+    });
+    expect(result.code).toBe(130);
+    expect(result.stderr).toContain("--attach 1");
+    expect(await commands.processes({ tenant: "default", agent: "a1" })).toMatchObject([
+      { running: true },
+    ]);
+  });
+
+  it("ends the program when nobody reads its output any more", async () => {
+    const line = `"${process.execPath}" "${bin}" exec a1 yes | head -n 2`;
+    const shell = spawn("sh", ["-c", line], { env: env(), stdio: ["ignore", "pipe", "inherit"] });
+    expect(await text(shell.stdout)).toBe("y\ny\n");
+    await expect
+      .poll(() => commands.processes({ tenant: "default", agent: "a1" }))
+      .toMatchObject([{ running: false, exit: { signal: 13 } }]);
+  });
+
+  it("detaches, and attaches again from an offset", async () => {
+    const script = "printf abc; sleep 0.3; printf def; exit 5";
+    expect(await data(["exec", "a1", "--detach", "sh", "-c", script])).toBe("1\n");
+    const attached = await run(["exec", "a1", "--attach", "1", "--offset", "2"]);
+    expect(attached).toEqual({ code: 5, stdout: "cdef", stderr: "" });
+    const started = json(await data(["exec", "a1", "--detach", "--json", "true"]));
+    expect(started).toEqual({ process: 2 });
+    const unknown = await run(["exec", "a1", "--attach", "77"]);
+    expect(unknown).toMatchObject({ code: 1, stdout: "" });
+  });
+
+  it("gives the events of the API as JSON", async () => {
+    const { stdout } = await run(["exec", "a1", "--json", "sh", "-c", "printf hi; exit 3"]);
+    expect(stdout.trim().split("\n").map(json)).toEqual([
+      { type: "output", stream: "stdout", offset: 0, data: "aGk=" },
+      { type: "exit", exitCode: 3, signal: null, timedOut: false },
+    ]);
+  });
+
+  it("says how to go on when the agent sleeps meanwhile", async () => {
+    const result = await run(["exec", "a1", "sh", "-c", "printf abc; sleep 60"], {
+      onStdout: () => void commands.execute({ kind: "sleep", tenant: "default", agent: "a1" }),
+    });
+    expect(result).toMatchObject({ code: 1, stdout: "abc" });
+    expect(result.stderr).toContain("perdure exec a1 --attach 1 --offset 3");
+  });
+
+  it("says that it waits, on one line, where that takes long", async () => {
+    const original = commands.execute.bind(commands);
+    commands.execute = async (command) => {
+      await new Promise((resolve) => setTimeout(resolve, 1300));
+      return original(command);
+    };
+    const slow = await run(["wake", "a1"]);
+    expect(slow).toMatchObject({ code: 0, stderr: 'Waking agent "a1" …\n' });
+    expect(await data(["wake", "a1", "--json"])).toContain('"awake"');
+  });
+});
+
+describe("cp", () => {
+  beforeEach(async () => {
+    await data(["create", "a1"]);
+  });
+
+  it("copies a file in and out with its mode, into folders by name", async () => {
+    const bytes = Buffer.alloc(1_000_000, "perdure\n");
+    await writeFile(join(folder, "in"), bytes, { mode: 0o750 });
+    await data(["cp", "in", "a1:/home/user/"]);
+    await data(["cp", "a1:/home/user/in", "out"]);
+    expect((await readFile(join(folder, "out"))).equals(bytes)).toBe(true);
+    expect((await stat(join(folder, "out"))).mode & 0o777).toBe(0o750);
+    await data(["cp", "a1:/home/user/in", "run"]);
+    expect((await stat(join(folder, "run", "in"))).size).toBe(bytes.length);
+    expect(json(await data(["cp", "in", "a1:/x", "--mode", "600", "--json"]))).toEqual({
+      bytes: bytes.length,
+    });
+  });
+
+  it("copies stdin in and a file to stdout", async () => {
+    const input = Buffer.from([0, 1, 255, 10]);
+    await data(["cp", "-", "a1:/x"], { input });
+    expect(Buffer.from(await data(["cp", "a1:/x", "-"]), "latin1").equals(input)).toBe(true);
+    await data(["cp", "-", "a1:/empty"], { input: "" });
+    expect(await data(["cp", "a1:/empty", "-"])).toBe("");
+  });
+
+  it("leaves no part of a copy that failed", async () => {
+    await data(["cp", "-", "a1:/x"], { input: "x" });
+    commands.readFile = async () => {
+      await Promise.resolve();
+      const facts = { kind: "file", size: 9, mode: 0o644, uid: 0, gid: 0, mtimeMs: 0 } as const;
+      const bytes = async function* (): AsyncGenerator<Uint8Array> {
+        yield await Promise.resolve(Buffer.from("half"));
+        throw new Error("broken");
+      };
+      return { facts, bytes: bytes() };
+    };
+    const before = await readdir(folder);
+    expect((await run(["cp", "a1:/x", "out"])).code).toBe(1);
+    expect(await readdir(folder)).toEqual(before);
+    for (const args of [
+      ["cp", "missing", "a1:/x"],
+      ["cp", "run", "a1:/x"],
+      ["cp", "a1:/x", "no/such/folder"],
+    ]) {
+      expect((await run(args)).code, args.join(" ")).toBe(1);
+    }
+  });
+});
+
+describe("daemon", () => {
+  const home = (): string => join(folder, "home");
+  const starts = async (): Promise<string[]> =>
+    (await readFile(join(home(), "starts"), "utf8")).trim().split("\n");
+  const auto = () => ({ env: { PERDURE_HOME: home(), PERDURE_AUTOSTART: "" } });
+
+  it("is started once by many at once, goes on after them, and ends when told", async () => {
+    const runs = await Promise.all(
+      Array.from({ length: 6 }, () => run(["list", "--json"], auto())),
+    );
+    expect(runs.map(({ code, stdout, stderr }) => [code, stdout, stderr])).toEqual(
+      runs.map(() => [0, "[]\n", ""]),
+    );
+    expect(await starts()).toHaveLength(1);
+    const log = await stat(join(home(), "run", "daemon.log"));
+    expect(log.mode & 0o777).toBe(0o600);
+    const [pid] = await starts();
+    expect(await data(["daemon", "status"], auto())).toContain(`pid ${pid}`);
+    expect(await data(["daemon", "stop"], auto())).toBe(`Daemon ended: pid ${pid}\n`);
+    expect((await run(["daemon", "status"], auto())).code).toBe(1);
+  });
+
+  it("shows the log's tail when it cannot be started", async () => {
+    const { code, stderr } = await run(["list"], {
+      env: { ...auto().env, FAKE_DAEMON_FAILS: "1" },
+    });
+    expect(code).toBe(1);
+    expect(stderr).toContain("no KVM, no TCG, no hope");
+    expect(stderr).toContain("daemon.log");
+    expect(await starts()).toHaveLength(1);
+  });
+
+  it("runs in the foreground until it is ended, with its exit code", async () => {
+    const child = spawn(process.execPath, [bin, "daemon", "--home", home()], {
+      env: env(),
+      stdio: "inherit",
+    });
+    const exited = once(child, "exit");
+    await expect
+      .poll(async () => (await run(["daemon", "status", "--home", home()])).code, {
+        timeout: 20_000,
+      })
+      .toBe(0);
+    child.kill("SIGTERM");
+    expect(await exited).toEqual([0, null]);
+    const failing = await run(["daemon", "--home", home()], { env: { FAKE_DAEMON_FAILS: "1" } });
+    expect(failing.code).toBe(3);
+  });
+});
+
+describe("launcher", () => {
+  const old = (process.env["PATH"] ?? "")
+    .split(":")
+    .map((path) => join(path, "node"))
+    .find((path) => {
+      const version = spawnSync(path, ["-p", "process.versions.node"], { encoding: "utf8" }).stdout;
+      return /^2[0-3]\./.test(version);
+    });
+
+  it.skipIf(old === undefined)(
+    "works on an older Node, with its signals and exit codes",
+    async () => {
+      const node = old ?? "";
+      await data(["create", "a1"], { node });
+      const script = `trap 'exit 9' INT; printf ready; while :; do sleep 0.05; done`;
+      const result = await run(["exec", "a1", "sh", "-c", script], {
+        node,
+        onStdout: (text, kill) => {
+          if (text === "ready") kill("SIGINT");
+        },
+      });
+      expect(result).toMatchObject({ code: 9, stderr: "" });
+      expect((await run(["frobnicate"], { node })).code).toBe(2);
+    },
+  );
+
+  it("starts quickly", async () => {
+    await data(["--version"]);
+    const began = performance.now();
+    await data(["--version"]);
+    expect(performance.now() - began).toBeLessThan(3000);
+  });
+});

@@ -1,0 +1,65 @@
+/**
+ * One run of a command: a client (with a daemon started where none answers), progress on stderr, and
+ * data on stdout in the form that was asked for.
+ */
+import type { Command } from "commander";
+import { daemonPaths, Perdure, PerdureError } from "@perdure/sdk";
+import type { DaemonPaths } from "@perdure/sdk";
+import { startDaemon } from "./daemon-start.ts";
+import { withProgress } from "./progress.ts";
+
+/** Options that every command has. */
+export interface SharedOptions {
+  readonly json?: boolean;
+  readonly socket?: string;
+  readonly home?: string;
+}
+
+export interface Session {
+  readonly perdure: Perdure;
+  readonly json: boolean;
+  /** Waits for `work`; says `title` on stderr where that takes long. */
+  readonly during: <T>(title: string, work: Promise<T>) => Promise<T>;
+  /** Data to stdout: `value` as JSON, or `text` for people. */
+  readonly print: (value: unknown, text: string) => void;
+}
+
+export function addSharedOptions(command: Command): Command {
+  return command
+    .option("--json", "print data and errors as JSON")
+    .option("--socket <path>", "unix socket of the daemon; none is started then")
+    .option("--home <folder>", "data directory whose daemon is meant (PERDURE_HOME)");
+}
+
+export function pathsOf({ home, socket }: SharedOptions): DaemonPaths {
+  return daemonPaths({
+    ...(home === undefined ? {} : { home }),
+    ...(socket === undefined ? {} : { socket }),
+  });
+}
+
+/** Runs `work` with a client whose daemon answers; its number is the exit code. */
+export async function withSession(
+  options: SharedOptions,
+  work: (session: Session) => Promise<number | undefined>,
+): Promise<void> {
+  const paths = pathsOf(options);
+  await using perdure = new Perdure({ socketPath: paths.socket });
+  const json = options.json === true;
+  const session: Session = {
+    perdure,
+    json,
+    during: (title, promise) => (json ? promise : withProgress(title, promise)),
+    print: (value, text) => {
+      process.stdout.write(json ? `${JSON.stringify(value)}\n` : text);
+    },
+  };
+  try {
+    await perdure.health();
+  } catch (error) {
+    if (!(error instanceof PerdureError) || error.code !== "daemon_unreachable") throw error;
+    if (options.socket !== undefined || process.env["PERDURE_AUTOSTART"] === "0") throw error;
+    await session.during("Starting the daemon", startDaemon(perdure, paths));
+  }
+  process.exitCode = (await work(session)) ?? 0;
+}

@@ -1,0 +1,26 @@
+/**
+ * A lock between CLIs that would all start the daemon. It is a lock of the kernel on a file, taken
+ * through SQLite because Node offers no other; it vanishes with its process.
+ */
+import { DatabaseSync } from "node:sqlite";
+
+export interface StartLock {
+  release(): void;
+}
+
+/** Undefined where another process holds it. */
+export function takeStartLock(path: string): StartLock | undefined {
+  const database = new DatabaseSync(path, { timeout: 0 });
+  try {
+    database.exec("BEGIN EXCLUSIVE");
+    return {
+      release: () => {
+        database.close();
+      },
+    };
+  } catch (error) {
+    database.close();
+    if (/locked|busy/i.test(String(error))) return undefined;
+    throw error;
+  }
+}
