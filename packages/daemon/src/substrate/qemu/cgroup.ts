@@ -7,6 +7,7 @@
  */
 import { mkdir, readFile, readdir, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
 import type { MachineShape } from "@perdure/protocol";
 import { qemuLimits } from "./limit.ts";
 
@@ -114,28 +115,21 @@ async function usable(
   }
 }
 
-function groups(
-  kind: "v1" | "v2",
-  parents: readonly string[],
-  { prepare, limit }: Hierarchy,
-): Cgroups {
+function groups(kind: "v1" | "v2", parents: readonly string[], hierarchy: Hierarchy): Cgroups {
   return {
     kind,
     reason: "",
     async make(name, shape) {
-      await prepare();
+      await hierarchy.prepare();
       const folders = parents.map((parent) => join(parent, name));
       for (const folder of folders) {
         await mkdir(folder, { recursive: true });
-        await limit(folder, shape);
+        await hierarchy.limit(folder, shape);
       }
       return folders.map((folder) => join(folder, "cgroup.procs"));
     },
     async remove(name) {
-      for (const parent of parents) {
-        // Busy for a moment after its last process ended; `sweep` comes by again.
-        await rmdir(join(parent, name)).catch(() => undefined);
-      }
+      for (const parent of parents) await removeEmpty(join(parent, name));
     },
     async list() {
       const found = new Set<string>();
@@ -150,6 +144,19 @@ function groups(
       for (const parent of parents) await rmdir(parent).catch(() => undefined);
     },
   };
+}
+
+/** A group is busy for a moment after its last process ended; `sweep` comes by for what stays. */
+async function removeEmpty(folder: string): Promise<void> {
+  for (let tries = 0; tries < 50; tries++) {
+    try {
+      await rmdir(folder);
+      return;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EBUSY") return;
+      await wait(4);
+    }
+  }
 }
 
 function none(reason: string): Cgroups {

@@ -13,33 +13,36 @@ import { node } from "./command-line.ts";
 import { qemuLimits } from "./limit.ts";
 import { isRecord, type QmpClient } from "./qmp.ts";
 
-interface Top {
-  readonly number: number;
-  readonly path: string;
+/** Keeps the files of a machine's layers, by number, for a later daemon. QEMU's word is not taken. */
+export interface LayerNotes {
+  writeLayers(paths: readonly string[]): Promise<void>;
+  readLayers(): Promise<string[]>;
 }
 
 const layerNode = (number: number): string => `layer${number}`;
 
 export class Disk {
   readonly #qmp: QmpClient;
-  #top: Top | null | undefined;
+  readonly #notes: LayerNotes;
+  /** Files of the layers, lowest first; null: known to an earlier daemon. */
+  #layers: string[] | null;
 
-  /** @param attached false for a process that was just started: its disk is empty */
-  constructor(qmp: QmpClient, attached: "empty" | "unknown") {
+  /** @param attached `empty` for a process that was just started */
+  constructor(qmp: QmpClient, notes: LayerNotes, attached: "empty" | "unknown") {
     this.#qmp = qmp;
-    this.#top = attached === "empty" ? null : undefined;
+    this.#notes = notes;
+    this.#layers = attached === "empty" ? [] : null;
   }
 
   /** Path of the layer that is written now, null where no disk is attached. */
   async topPath(): Promise<string | null> {
-    return (await this.#current())?.path ?? null;
+    return (await this.#known()).at(-1) ?? null;
   }
 
   async attach(chain: DiskChain): Promise<void> {
     const { imagePath, layerPaths } = chain;
     if (imagePath === null && layerPaths.length === 0) return;
-    const topPath = layerPaths.at(-1);
-    if (topPath === undefined) {
+    if (layerPaths.length === 0) {
       throw new PerdureError("machine_failed", "Cannot attach a disk that has no layer to write");
     }
     if (layerPaths.length > qemuLimits.layersMax) {
@@ -48,9 +51,10 @@ export class Disk {
         `Cannot attach ${layerPaths.length} disk layers; ${qemuLimits.layersMax} is the limit`,
       );
     }
-    if ((await this.#current()) !== null) {
+    if ((await this.#known()).length > 0) {
       throw new PerdureError("machine_failed", "Cannot attach a disk: the machine has one");
     }
+    await this.#notes.writeLayers(layerPaths);
     let below: string | null = null;
     if (imagePath !== null) {
       below = "image";
@@ -76,45 +80,53 @@ export class Disk {
         },
       ],
     });
-    this.#top = { number: layerPaths.length - 1, path: topPath };
+    this.#layers = [...layerPaths];
   }
 
   /** Puts an empty layer on top. While paused. */
   async addLayer(path: string): Promise<void> {
-    const top = await this.#current();
-    if (top === null) {
+    const layers = await this.#known();
+    const number = layers.length;
+    if (number === 0) {
       throw new PerdureError("machine_failed", "Cannot add a layer: the machine has no disk");
     }
-    const number = top.number + 1;
+    await this.#notes.writeLayers([...layers, path]);
     await this.#add(layerOptions(number, path, null, false));
     try {
       await this.#qmp.execute("blockdev-snapshot", {
-        node: layerNode(top.number),
+        node: layerNode(number - 1),
         overlay: layerNode(number),
       });
     } catch (error) {
-      await this.#qmp
-        .execute("blockdev-del", { "node-name": layerNode(number) })
-        .catch(() => undefined);
+      await this.#remove(number);
       throw error;
     }
-    this.#top = { number, path };
+    this.#layers = [...layers, path];
   }
 
-  /** After adoption the names of nodes say which layer is the top. */
-  async #current(): Promise<Top | null> {
-    if (this.#top !== undefined) return this.#top;
+  /** A daemon may have died while it added a layer: one that nothing uses yet is taken away again. */
+  async #known(): Promise<string[]> {
+    if (this.#layers !== null) return this.#layers;
+    const layers = await this.#notes.readLayers();
+    while (layers.length > 0 && (await this.#isLoose(layers.length - 1))) layers.pop();
+    this.#layers = layers;
+    return layers;
+  }
+
+  async #isLoose(number: number): Promise<boolean> {
     const nodes = await this.#qmp.execute("query-named-block-nodes", { flat: true });
-    let top: Top | null = null;
-    for (const entry of Array.isArray(nodes) ? (nodes as unknown[]) : []) {
-      if (!isRecord(entry) || typeof entry["node-name"] !== "string") continue;
-      const number = /^layer(\d+)$/.exec(entry["node-name"])?.[1];
-      if (number === undefined || typeof entry.file !== "string") continue;
-      if (top === null || Number(number) > top.number)
-        top = { number: Number(number), path: entry.file };
-    }
-    this.#top = top;
-    return top;
+    const exists = (Array.isArray(nodes) ? (nodes as unknown[]) : []).some(
+      (entry) => isRecord(entry) && entry["node-name"] === layerNode(number),
+    );
+    return !exists || (await this.#remove(number));
+  }
+
+  /** False where the node is in use. */
+  async #remove(number: number): Promise<boolean> {
+    return this.#qmp.execute("blockdev-del", { "node-name": layerNode(number) }).then(
+      () => true,
+      () => false,
+    );
   }
 
   async #add(options: Readonly<Record<string, unknown>>): Promise<void> {

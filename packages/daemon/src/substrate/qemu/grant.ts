@@ -2,7 +2,7 @@
  * Gives a VM process the files it needs and no others. Only where processes have users of their own.
  *
  * - I1 A layer that is shared with other chains is never writable by any VM process.
- * - I2 A folder that holds a chain can be traversed by the one process that uses the chain.
+ * - I2 The folder of a chain's top can be passed through by the one process that writes it.
  * - I3 Folders inside of the daemon's own directories may be traversed, not listed, by others; folders
  *   outside of them are left as they are.
  */
@@ -60,7 +60,10 @@ export class Grants {
   async disk(chain: DiskChain, to: Credentials): Promise<void> {
     if (!this.#enabled) return;
     const top = chain.layerPaths.at(-1);
-    for (const lower of chain.layerPaths.slice(0, -1)) await this.#lower(lower, to);
+    for (const lower of chain.layerPaths.slice(0, -1)) {
+      await this.#lower(lower, to);
+      if (top === undefined || dirname(lower) !== dirname(top)) await this.#reachable(lower);
+    }
     if (chain.imagePath !== null) await this.readable(chain.imagePath);
     if (top !== undefined) await this.top(top, to);
   }

@@ -16,6 +16,9 @@ export interface WatchedProcess {
   readonly console: ConsoleTail;
   /** Resolves when the process is gone, with how. Ends it first where the monitor went away alone. */
   gone(monitorEnd: string): Promise<string>;
+  /** Keeps the event that ended the machine for a later daemon: reading the console emptied it. */
+  remember(event: MachineEvent): Promise<void>;
+  recall(): Promise<MachineEvent | null>;
 }
 
 export class MachineWatch {
@@ -74,8 +77,10 @@ export class MachineWatch {
 
   /** Finds out what happened while nobody was connected. */
   async catchUp(): Promise<void> {
+    const earlier = await this.#watched.recall();
+    if (earlier !== null) this.#tell(earlier);
     const status = await this.#status();
-    if (status === "shutdown") {
+    if (earlier === null && status === "shutdown") {
       const text = await this.#watched.console.read();
       await this.#ended(text.includes("reboot: Restarting system") ? "guest-reset" : "");
     } else await this.#stopped(status);
@@ -140,6 +145,7 @@ export class MachineWatch {
   #tell(event: MachineEvent): void {
     if (this.#quiet || this.#happened.some(({ kind }) => kind === event.kind)) return;
     this.#happened.push(event);
+    void this.#watched.remember(event);
     this.#waitsForRoom = null;
     for (const listener of [...this.#listeners]) listener(event);
   }

@@ -77,11 +77,13 @@ export class QemuMachine implements Machine {
     this.#process = { pid: parts.record.pid, startTicks: parts.record.startTicks };
     this.#stage = parts.stage === "adopted" ? "ran" : parts.stage;
     this.#console = new ConsoleTail(parts.qmp);
-    this.#disk = new Disk(parts.qmp, parts.stage === "adopted" ? "unknown" : "empty");
+    this.#disk = new Disk(parts.qmp, parts.folder, parts.stage === "adopted" ? "unknown" : "empty");
     this.#watch = new MachineWatch({
       qmp: parts.qmp,
       console: this.#console,
       gone: (monitorEnd) => this.#gone(monitorEnd),
+      remember: (event) => parts.folder.writeEnd(event),
+      recall: () => parts.folder.readEnd(),
     });
   }
 

@@ -19,6 +19,7 @@ export interface ProcessIdentity {
 export interface ProcessStat {
   readonly state: string;
   readonly startTicks: number;
+  readonly threads: number;
   /** User and system time in clock ticks. */
   readonly cpuTicks: number;
 }
@@ -32,15 +33,20 @@ export function parseStat(text: string): ProcessStat {
   return {
     state: fields[0] ?? "",
     cpuTicks: Number(fields[11]) + Number(fields[12]),
+    threads: Number(fields[17]),
     startTicks: Number(fields[19]),
   };
+}
+
+/** The first thread may have ended while others still hold memory, files and locks. */
+function unlessGone(stat: ProcessStat): ProcessStat | null {
+  return (stat.state === "Z" || stat.state === "X") && stat.threads <= 1 ? null : stat;
 }
 
 /** Null where there is no such process, or only its exit status is left. */
 export async function readStat(pid: number): Promise<ProcessStat | null> {
   try {
-    const stat = parseStat(await readFile(`/proc/${pid}/stat`, "latin1"));
-    return stat.state === "Z" || stat.state === "X" ? null : stat;
+    return unlessGone(parseStat(await readFile(`/proc/${pid}/stat`, "latin1")));
   } catch {
     return null;
   }
@@ -49,8 +55,7 @@ export async function readStat(pid: number): Promise<ProcessStat | null> {
 /** As `readStat`, at once: for workers, and for the moment before a signal is sent. */
 export function readStatNow(pid: number): ProcessStat | null {
   try {
-    const stat = parseStat(readFileSync(`/proc/${pid}/stat`, "latin1"));
-    return stat.state === "Z" || stat.state === "X" ? null : stat;
+    return unlessGone(parseStat(readFileSync(`/proc/${pid}/stat`, "latin1")));
   } catch {
     return null;
   }

@@ -19,6 +19,7 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 import { PerdureError, type MachineId, type SubstrateFacts } from "@perdure/protocol";
+import type { MachineEvent } from "../../core/ports/substrate.ts";
 import type { Credentials } from "./isolation.ts";
 import { qemuLimits } from "./limit.ts";
 
@@ -84,13 +85,41 @@ export class RunFolder {
   }
 
   async writeNote(note: MachineNote): Promise<void> {
-    await writeFile(join(this.path, "machine.json"), JSON.stringify(note), { mode: 0o600 });
+    await this.#write("machine.json", note);
   }
 
   /** Null where there is none: the machine was still starting. */
   async readNote(): Promise<MachineNote | null> {
+    return (await this.#read("machine.json")) as MachineNote | null;
+  }
+
+  /** How the machine ended. Its folder may be gone already. */
+  async writeEnd(event: MachineEvent): Promise<void> {
+    await this.#write("end.json", event).catch(() => undefined);
+  }
+
+  async readEnd(): Promise<MachineEvent | null> {
+    return (await this.#read("end.json")) as MachineEvent | null;
+  }
+
+  async writeLayers(paths: readonly string[]): Promise<void> {
+    await this.#write("layers.json", paths);
+  }
+
+  async readLayers(): Promise<string[]> {
+    return ((await this.#read("layers.json")) as string[] | null) ?? [];
+  }
+
+  /** The folder is root's, or the daemon's: what is read here was written here. */
+  async #write(name: string, value: unknown): Promise<void> {
+    const path = join(this.path, name);
+    await writeFile(`${path}.new`, JSON.stringify(value), { mode: 0o600 });
+    await rename(`${path}.new`, path);
+  }
+
+  async #read(name: string): Promise<unknown> {
     try {
-      return JSON.parse(await readFile(join(this.path, "machine.json"), "utf8")) as MachineNote;
+      return JSON.parse(await readFile(join(this.path, name), "utf8"));
     } catch {
       return null;
     }
