@@ -4,6 +4,7 @@ import { answerError } from "./call.ts";
 import type { Epoch } from "./epoch.ts";
 import type { Fields } from "./field.ts";
 import type { Stream, StreamEvents } from "./stream.ts";
+import { violation } from "./violation.ts";
 
 export class Sender {
   readonly events: StreamEvents;
@@ -15,8 +16,9 @@ export class Sender {
   readonly #onEnded: (() => void) | undefined;
   #changed: () => void = () => undefined;
   #stream: Stream | undefined;
+  #hostEnded = false;
 
-  /** `ended` where the guest may say that it takes no more: called once, when the stream is over. */
+  /** `ended` where the guest, too, may end the data: called once, when the stream is over. */
   constructor(epoch: Epoch, action: string, ended?: () => void) {
     this.#epoch = epoch;
     this.#action = action;
@@ -88,6 +90,7 @@ export class Sender {
   }
 
   end(): void {
+    this.#hostEnded = true;
     this.#stream?.end();
   }
 
@@ -96,6 +99,10 @@ export class Sender {
   }
 
   #respond(status: number, fields: Fields): void {
+    // Where only the host ends the data, ok is the answer to all of it.
+    if (status === 0 && this.#onEnded === undefined && !this.#hostEnded) {
+      throw violation("ok before the end of the data");
+    }
     this.#outcome =
       status === 0 ? { fields } : { error: answerError(this.#action, status, fields) };
     this.#changed();
