@@ -15,6 +15,8 @@ export interface LinkWorld {
   readonly life: Life;
   /** Whether the state store knows that the agent on this machine was let out; null: no agent. */
   readonly isLetOut: (machine: string) => boolean | null;
+  /** Every connection of this life. */
+  readonly wires: Set<GuestWire>;
 }
 
 export function createGuestLinks(world: LinkWorld): GuestLinks {
@@ -27,7 +29,9 @@ export function createGuestLinks(world: LinkWorld): GuestLinks {
         if (process === null) {
           throw new PerdureError("guest_unreachable", `Nothing listens at "${linkPath}"`);
         }
-        return createLink(new GuestWire(process, world));
+        const wire = new GuestWire(process, world);
+        world.wires.add(wire);
+        return createLink(wire);
       }),
   };
 }

@@ -19,6 +19,7 @@ import { createMemoryStateStore } from "../contract/memory-state-store.ts";
 import { CheckpointFolder } from "./checkpoint-folder.ts";
 import { CutLog } from "./cut-log.ts";
 import { createGuestLinks } from "./guest-links.ts";
+import type { GuestWire } from "./guest-wire.ts";
 import { Guest } from "./guest.ts";
 import { createIdentities, createImageSource } from "./image-source.ts";
 import { MemoryCheckpointStore } from "./memory-checkpoint-store.ts";
@@ -64,6 +65,7 @@ export class World {
   /** What is left of a guest's clock error after it was set. */
   guestSkewMs = 0;
   readonly #sparesPerSpec: number;
+  #wires = new Set<GuestWire>();
 
   constructor({
     seed = 1,
@@ -99,6 +101,11 @@ export class World {
   async close(): Promise<void> {
     await this.run(this.engine.close());
     await this.run(this.substrate.close());
+  }
+
+  /** Breaks every link into a guest; the machines go on. */
+  dropLinks(): void {
+    for (const wire of this.#wires) wire.close("the link broke");
   }
 
   run<T>(work: Promise<T>): Promise<T> {
@@ -144,6 +151,7 @@ export class World {
     const { host, faults, time, files, random } = this;
     const life = new Life();
     this.life = life;
+    this.#wires = new Set();
     this.substrate = new FakeSubstrate({ host, faults, life });
     const clock = time.clock(life);
     const checkpoints = new MemoryCheckpointStore({
@@ -177,6 +185,7 @@ export class World {
           faults,
           time,
           life,
+          wires: this.#wires,
           isLetOut: (machine) => this.commits.machines.get(machine) ?? null,
         }),
         images: createImageSource(),

@@ -1,4 +1,5 @@
 /** Several callers at once on one agent: who waits, who is joined, who wins. */
+import { PerdureError } from "@perdure/protocol";
 import { beforeEach, describe, expect, test } from "vitest";
 import { violationsOf } from "../../../../test/simulation/invariant.ts";
 import { checkpoint, count, create, exec, verb } from "../../../../test/simulation/scene.ts";
@@ -102,22 +103,22 @@ describe("C29 a call while the agent falls asleep", () => {
 
   async function callAt(at: string) {
     await count(world, "a1", 10);
-    let call: Promise<{ generation: number }> | null = null;
+    const calls: Promise<{ generation: number }>[] = [];
     world.duringStep = async (step) => {
-      if (step !== at || call !== null) return;
-      call = world.engine.execute(exec("a1", "count", "1"));
+      if (step !== at || calls.length > 0) return;
+      calls.push(world.engine.execute(exec("a1", "count", "1")));
       for (let i = 0; i < 5; i++) await turn();
     };
     const slept = await world.run(
       world.engine.execute(verb("sleep", "a1")).then(
         ({ state }) => state,
-        (error: { code: string }) => error.code,
+        (error: unknown) => PerdureError.from(error).code,
       ),
     );
-    if (call === null) throw new Error("The step was not reached");
-    const { generation } = await world.run<{ generation: number }>(call);
+    const [answer] = await world.run(Promise.all(calls));
+    if (answer === undefined) throw new Error("The step was not reached");
     expect((await world.guest("a1")).memory).toMatchObject({ counter: 11, frozen: false });
-    return { slept, generation };
+    return { slept, generation: answer.generation };
   }
 
   test.each(before)("at %s cancels the sleep and is answered without a wake", async (step) => {
