@@ -56,6 +56,11 @@ export class ProbeGuest implements TestGuest {
     return Number(await this.#ask("ticks"));
   }
 
+  /** Writes so much to the console as fast as it can. */
+  async floodConsole(bytes: number): Promise<void> {
+    await this.#ask(`flood-console ${bytes}`);
+  }
+
   /** Sends a command that is not answered, or not now. */
   say(command: string): void {
     this.#socket.write(`${command}\n`);

@@ -95,7 +95,6 @@ const machineOptions = [
   "hpet=off",
   "i8042=off",
   "smbus=off",
-  "graphics=off",
   "suppress-vmdesc=on",
   "memory-backend=mem",
 ] as const;
