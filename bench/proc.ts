@@ -98,8 +98,15 @@ export function guestMemory(pid: number, memoryBytes: number): MemoryArea {
   return area;
 }
 
-/** Proportional memory of the whole process beyond the pages that its guest has changed. */
-export function overheadBytes(pid: number, memoryBytes: number): number {
+export interface Overhead {
+  /** Proportional memory of the whole process beyond the pages that its guest has changed. */
+  readonly wholeBytes: number;
+  /** Its share of the guest's memory that is still as in the file below it. */
+  readonly baseBytes: number;
+}
+
+export function overheadOf(pid: number, memoryBytes: number): Overhead {
   const whole = memoryAreas(pid).reduce((sum, { pssBytes }) => sum + pssBytes, 0);
-  return whole - guestMemory(pid, memoryBytes).anonymousBytes;
+  const { pssBytes, anonymousBytes } = guestMemory(pid, memoryBytes);
+  return { wholeBytes: whole - anonymousBytes, baseBytes: pssBytes - anonymousBytes };
 }

@@ -40,7 +40,7 @@ export class Daemon {
         PERDURE_HOME: home,
         PERDURE_SOCKET: socket,
         PERDURE_BENCH_PROBE: probePath,
-        NODE_OPTIONS: `--import ${pathToFileURL(probe).href}`,
+        NODE_OPTIONS: `${process.env["NODE_OPTIONS"] ?? ""} --import ${pathToFileURL(probe).href}`,
       },
       stdio: ["ignore", output, output],
     });

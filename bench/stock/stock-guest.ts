@@ -42,6 +42,10 @@ export interface RestoreTimes {
 const BOOT_MS = 180_000;
 const ANSWER_MS = 20_000;
 const BLOCK = 512;
+/** Bytes per second; QEMU takes no infinity. */
+const UNLIMITED = 2 ** 40;
+/** What QEMU uses where nobody says otherwise. */
+export const BANDWIDTH_DEFAULT = 128 * 1024 * 1024;
 let count = 0;
 
 export class StockGuest implements Inside {
@@ -111,6 +115,13 @@ export class StockGuest implements Inside {
     const { status } = (await monitor.execute("query-migrate")) as { status: string };
     if (status !== "completed") throw new Error(`Stock QEMU's save ${status}`);
     return { ms, statePath };
+  }
+
+  /** Limits the bandwidth of saves; there is no limit to begin with. */
+  async limitBandwidth(bytesPerSecond: number): Promise<void> {
+    await this.#process.monitor.execute("migrate-set-parameters", {
+      "max-bandwidth": bytesPerSecond,
+    });
   }
 
   /** Goes on after a save, as soon as QEMU has put the migration behind it. */
@@ -201,7 +212,7 @@ async function started(
   await process.monitor.execute("migrate-set-capabilities", {
     capabilities: [{ capability: "events", state: true }],
   });
-  await process.monitor.execute("migrate-set-parameters", { "max-bandwidth": 2 ** 40 });
+  await process.monitor.execute("migrate-set-parameters", { "max-bandwidth": UNLIMITED });
   return { process, link: await createGuestLinks().connect(linkPath) };
 }
 

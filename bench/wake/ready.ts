@@ -4,7 +4,7 @@
  */
 import { bar, metric, type Findings, type Metric } from "../benchmark.ts";
 import { Agent, type WakeTimes } from "../ours/agent.ts";
-import { overheadBytes } from "../proc.ts";
+import { overheadOf, type Overhead } from "../proc.ts";
 import { ratioOfMedians } from "../statistic.ts";
 import { StockGuest, type SavedGuest } from "../stock/stock-guest.ts";
 import { settle, type Place } from "./bench-place.ts";
@@ -34,7 +34,7 @@ export async function compareReady(
   const running: number[] = [];
   const ready: number[] = [];
   const sleeps: number[] = [];
-  const overhead: number[] = [];
+  const overhead: Overhead[] = [];
   for (let i = 0; i < context.runs; i++) {
     await settle();
     sleeps.push(await agent.sleep());
@@ -45,7 +45,7 @@ export async function compareReady(
     const woken = await agent.wake();
     wakes.push(woken);
     await daemon.quiet(1);
-    overhead.push(overheadBytes(agent.pid(), shape.memoryBytes) / MIB);
+    overhead.push(overheadOf(agent.pid(), shape.memoryBytes));
     context.progress(
       `${name} ready ${i + 1}/${context.runs}: ${woken.clientMs.toFixed(0)} ms ${JSON.stringify(woken.report.phases)}, ` +
         `stock restore ${restored.readyMs.toFixed(0)} ms`,
@@ -62,7 +62,8 @@ export async function compareReady(
       [`${name}_stock_restore`]: metric("ms", ready),
       [`${name}_stock_restore_running`]: metric("ms", running),
       [`${name}_sleep`]: metric("ms", sleeps),
-      [`${name}_overhead`]: metric("MiB", overhead),
+      [`${name}_overhead`]: mebibytes(overhead.map(({ wholeBytes }) => wholeBytes)),
+      [`${name}_overhead_base`]: mebibytes(overhead.map(({ baseBytes }) => baseBytes)),
     },
     ratios: {
       [`${name}_ready_vs_stock_restore`]: ratio,
@@ -71,6 +72,13 @@ export async function compareReady(
     bars: [bar(`${name}_ready_vs_stock_restore`, ratio, options.limit)],
     notes: [],
   };
+}
+
+function mebibytes(samples: readonly number[]): Metric {
+  return metric(
+    "MiB",
+    samples.map((bytes) => bytes / MIB),
+  );
 }
 
 /** Where the time of the wakes went, as the wake reports tell. */

@@ -9,6 +9,7 @@ import { measureFirstExec } from "./first-exec.ts";
 import { startBallast } from "./load.ts";
 import { measureLoop } from "./loop.ts";
 import { comparePause } from "./pause.ts";
+import { compareCold } from "./cold.ts";
 import { compareReady } from "./ready.ts";
 import { compareStored } from "./stored.ts";
 import { measureWorked } from "./worked.ts";
@@ -42,6 +43,11 @@ const parts: Readonly<Record<string, (place: Place) => Promise<Findings>>> = {
     await stock.end();
     const options = { name: "half", ballastBytes, spares: 0, limit: 0.4 } as const;
     return compareReady(place, options, saved);
+  },
+  cold: async (place) => {
+    const { stock, saved } = await loadedStock(place, 0);
+    await stock.end();
+    return compareCold(place, saved);
   },
   worked: measureWorked,
   "first-exec": measureFirstExec,
