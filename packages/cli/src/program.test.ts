@@ -1,0 +1,70 @@
+import { CommanderError } from "commander";
+import type { Command } from "commander";
+import { expect, it } from "vitest";
+import { separateProgram } from "./exec-arguments.ts";
+import { createProgram } from "./program.ts";
+
+/** A program whose words are collected in place of being written. */
+function quiet(): { program: Command; words: string[] } {
+  const words: string[] = [];
+  const write = (text: string): void => void words.push(text);
+  const program = createProgram(false);
+  const all = (command: Command): Command[] => [command, ...command.commands.flatMap(all)];
+  for (const command of all(program)) command.configureOutput({ writeOut: write, writeErr: write });
+  return { program, words };
+}
+
+it.each([
+  ["create"],
+  ["create", "a1", "a2"],
+  ["create", "a1", "--memory", "lots"],
+  ["create", "a1", "--colour", "red"],
+  ["list", "--state", "sleepy"],
+  ["recover", "a1", "--from", "memory"],
+  ["exec", "a1"],
+  ["exec", "a1", "--env", "novalue", "ls"],
+  ["exec", "a1", "--timeout", "soon", "ls"],
+  ["exec", "a1", "--attach", "x"],
+  ["exec", "a1", "--attach", "1", "ls"],
+  ["exec", "a1", "--attach", "1", "--detach"],
+  ["cp", "a", "b"],
+  ["cp", "a1:/a", "a2:/b"],
+  ["cp", "a", "a1:/b", "--mode", "rwx"],
+  ["daemon", "pause"],
+])("refuses %s %s %s %s before anything is done", async (...args) => {
+  const { program, words } = quiet();
+  const parsing = program.parseAsync(separateProgram(args), { from: "user" });
+  await expect(parsing).rejects.toBeInstanceOf(CommanderError);
+  expect(words.join("")).toMatch(/^error: /);
+});
+
+it("has every verb, each explained with an example and the options of all", () => {
+  const { program, words } = quiet();
+  const names = program.commands.map((command) => command.name());
+  expect(names.sort()).toEqual(
+    (
+      "checkpoint checkpoints cp create daemon doctor exec list processes recover remove report " +
+      "show sleep start stop wake"
+    ).split(" "),
+  );
+  for (const command of program.commands) {
+    words.length = 0;
+    command.outputHelp();
+    const help = words.join("");
+    expect(help, command.name()).toMatch(/Examples?:\n {2}perdure /);
+    expect(help, command.name()).toMatch(/--json[^]*--socket <path>[^]*--home <folder>/);
+  }
+});
+
+it.each([
+  ["exec a1 ls -l", "exec a1 -- ls -l"],
+  ["exec a1 -- ls -l", "exec a1 -- ls -l"],
+  ["exec -- a1 ls", "exec -- a1 ls"],
+  ["exec -i a1 --user root ls --user", "exec -i a1 --user root -- ls --user"],
+  ["exec -e A=1 a1 --env=B=2 sh -c -- x", "exec -e A=1 a1 --env=B=2 -- sh -c -- x"],
+  ["exec a1 --attach 3", "exec a1 --attach 3"],
+  ["exec a1", "exec a1"],
+  ["show a1 --json", "show a1 --json"],
+])("takes %j for %j", (line, separated) => {
+  expect(separateProgram(line.split(" ")).join(" ")).toBe(separated);
+});

@@ -1,0 +1,53 @@
+/** The whole command line of `perdure`, put together. Parsing it throws a `CommanderError` where it is wrong. */
+import { Command } from "commander";
+import { addCpCommand } from "./command/cp.ts";
+import { addCreateCommand } from "./command/create.ts";
+import { addDaemonCommand } from "./command/daemon.ts";
+import { addDoctorCommand } from "./command/doctor.ts";
+import { addExecCommand } from "./command/exec.ts";
+import { addListCommand } from "./command/list.ts";
+import { addReportCommand } from "./command/report.ts";
+import { addShowCommands } from "./command/show.ts";
+import { addVerbCommands } from "./command/verb.ts";
+import packageFacts from "../package.json" with { type: "json" };
+
+/** `json`: wrong calls are told as an `ErrorBody`. */
+export function createProgram(json: boolean): Command {
+  const program = new Command("perdure")
+    .description("Every AI agent gets its own persistent computer.")
+    .version(packageFacts.version)
+    .exitOverride()
+    .showHelpAfterError(json ? false : "(--help shows how it is used)")
+    .configureOutput({
+      outputError: (text, write) => {
+        if (json) write(`${JSON.stringify(usageError(text))}\n`);
+        else write(text);
+      },
+    })
+    .addHelpText(
+      "after",
+      "\nExamples:\n  perdure create builder\n  perdure exec builder -- sh -c 'echo hello > note'\n" +
+        "  perdure sleep builder\n  perdure exec builder cat note\n\n" +
+        "A daemon is started where none answers (PERDURE_AUTOSTART=0: not).",
+    );
+  addCreateCommand(program);
+  addListCommand(program);
+  addShowCommands(program);
+  addExecCommand(program);
+  addCpCommand(program);
+  addVerbCommands(program);
+  addReportCommand(program);
+  addDoctorCommand(program);
+  addDaemonCommand(program);
+  return program;
+}
+
+function usageError(text: string) {
+  const message = text.trim().replace(/^error: /, "");
+  return {
+    code: "bad_request",
+    message: message.charAt(0).toUpperCase() + message.slice(1),
+    retry: "never",
+    hint: "Option --help shows how the command is used.",
+  };
+}
