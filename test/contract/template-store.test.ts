@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { Digest } from "@perdure/protocol";
 import { afterAll, expect, test } from "vitest";
 import { openKeyRing } from "../../packages/daemon/src/checkpoints/key-ring.ts";
+import { openLocalCheckpointStore } from "../../packages/daemon/src/checkpoints/local/local-checkpoint-store.ts";
 import { openLocalTemplateStore } from "../../packages/daemon/src/checkpoints/local/local-template-store.ts";
 import type {
   LocalTemplateStore,
@@ -11,7 +12,7 @@ import type {
 } from "../../packages/daemon/src/checkpoints/local/local-template-store.ts";
 import { WorkPool } from "../../packages/daemon/src/checkpoints/work/pool.ts";
 import { createSystemClock } from "../../packages/daemon/src/clock.ts";
-import { newAgentId, sampleBase, sampleDraft } from "./checkpoint-store-sample.ts";
+import { capture, newAgentId, sampleBase, sampleDraft } from "./checkpoint-store-sample.ts";
 import { templateStoreContract } from "./template-store.ts";
 
 const pool = new WorkPool();
@@ -138,6 +139,37 @@ test("a shared template that was damaged is refused when a tenant takes it over,
       expect(names).toEqual([".lock"]);
     });
   }
+});
+
+test("C16 a flipped bit in a template's base is found by its digest when a checkpoint that stands on it is opened", async () => {
+  await withFolders(true, async (folders) => {
+    const templates = await folders.open();
+    await build(templates);
+    const base = (await templates.open("default", key))?.base ?? { kind: "zero" };
+    const store = await openLocalCheckpointStore({
+      home: folders.home,
+      pool,
+      keyRing: await openKeyRing(folders.home),
+      clock: createSystemClock(),
+      findTemplateBase: (tenant, digest) => templates.findBase(tenant, digest),
+    });
+    const agent = newAgentId();
+    await store.createAgent(agent);
+    const draft = sampleDraft(agent);
+    const pages = capture(new Map([[3, new Uint8Array(4096).fill(9)]]));
+    const state = { base, pages, devices: new Uint8Array(10), ownBase: false };
+    await store.write(draft, state, () => undefined);
+    expect((await store.open(agent, draft.checkpoint)).state?.base).toEqual(base);
+    if (base.kind === "zero") throw new Error("The template has no base");
+    const bytes = await readFile(base.path);
+    bytes[77] = (bytes[77] ?? 0) ^ 4;
+    await writeFile(base.path, bytes);
+    const damaged = { code: "checkpoint_digest_mismatch", details: { part: "base" } };
+    await expect(store.open(agent, draft.checkpoint)).rejects.toMatchObject(damaged);
+    await rm(join(folders.home, "tenants"), { recursive: true });
+    await expect(store.open(agent, draft.checkpoint)).rejects.toMatchObject(damaged);
+    await store.close();
+  });
 });
 
 test("a base is checked in the background once per host boot", async () => {

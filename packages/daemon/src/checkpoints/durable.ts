@@ -3,6 +3,7 @@
  * with a dot are unfinished and may be removed by whoever finds them when nothing is being written.
  */
 import { randomBytes } from "node:crypto";
+import { constants } from "node:fs";
 import { link, open, rename, rm, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 
@@ -19,9 +20,14 @@ export async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** Makes the content of a file durable, whoever wrote it. */
+/** Makes the content of a file durable, whoever wrote it. A link is not followed. */
 export async function syncFile(path: string): Promise<void> {
-  await syncFolder(path);
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
 }
 
 export function temporaryPath(path: string): string {

@@ -4,8 +4,10 @@
  *
  * In memory it is columns, one entry per page that differs from the base, in ascending order; they
  * live in shared memory so that worker threads read them without copies. Each stored page has the
- * first 16 bytes of its SHA-256: that is how the next checkpoint recognises an unchanged page. As a
- * file it is in `page-map-file.ts`.
+ * first 16 bytes of its SHA-256: that is how the next checkpoint recognises an unchanged page. (A guest
+ * that found two pages with the same 16 bytes could damage its own memory, and nobody else's.)
+ *
+ * As bytes it is in `page-map-file.ts`.
  */
 import { TAG_BYTES } from "./pack.ts";
 

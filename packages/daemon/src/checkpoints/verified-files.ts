@@ -13,6 +13,7 @@ import { z } from "zod";
 import { Damage } from "./damage.ts";
 import { FILE_MODE, temporaryPath } from "./durable.ts";
 import { fileIdentity, sameIdentity } from "./file-identity.ts";
+import type { FileIdentity } from "./file-identity.ts";
 
 const recordSchema = z.object({
   digest: z.string(),
@@ -26,7 +27,12 @@ const recordSchema = z.object({
 type VerifiedRecord = z.infer<typeof recordSchema>;
 const fileSchema = z.record(z.string(), recordSchema);
 
-type DigestFile = (part: "base" | "layer", path: string, bytes: number) => Promise<Digest>;
+export type DigestFile = (
+  part: "base" | "layer",
+  path: string,
+  bytes: number,
+  inBackground?: boolean,
+) => Promise<Digest>;
 
 export interface LargeFile {
   /** Name in the record: the file's name within its part. */
@@ -56,11 +62,8 @@ export class VerifiedFiles {
       if (record.damaged) throw wrong(file);
       return { digest: record.digest as Digest, bytes: identity.size };
     }
-    const digest = await this.#digestFile(file.part, file.path, identity.size);
-    if (!sameIdentity(identity, await fileIdentity(file.path, file.part))) {
-      throw new Damage(file.part, "digest", `its ${file.part} changed while it was read`);
-    }
-    await this.record(file, digest);
+    const digest = await this.#hash(file, identity, false);
+    await this.#set(file, { digest, ...identity, hostBootId: this.#hostBootId, damaged: false });
     return { digest, bytes: identity.size };
   }
 
@@ -86,23 +89,17 @@ export class VerifiedFiles {
     const known = record !== undefined && sameIdentity(record, identity);
     if (known && (record.damaged || record.digest !== expected.digest)) throw wrong(file);
     if (!known) {
-      await this.#check(file, expected.digest);
+      await this.#check(file, expected.digest, false);
       return null;
     }
     if (record.hostBootId === this.#hostBootId) return null;
-    return () => this.#check(file, expected.digest);
+    return () => this.#check(file, expected.digest, true);
   }
 
-  /** Notes that the file as it is now has this digest: it was just written or hashed. */
-  async record(file: LargeFile, digest: Digest, damaged = false): Promise<void> {
+  /** Notes that the file, which nobody else has yet, was just written with this digest. */
+  async record(file: LargeFile, digest: Digest): Promise<void> {
     const identity = await fileIdentity(file.path, file.part);
-    (await this.#load()).set(key(file), {
-      digest,
-      ...identity,
-      hostBootId: this.#hostBootId,
-      damaged,
-    });
-    await this.#save();
+    await this.#set(file, { digest, ...identity, hostBootId: this.#hostBootId, damaged: false });
   }
 
   /** Forgets files that are gone. */
@@ -111,11 +108,24 @@ export class VerifiedFiles {
     if (files.filter((file) => records.delete(key(file))).length > 0) await this.#save();
   }
 
-  async #check(file: LargeFile, expected: Digest): Promise<void> {
-    const { size } = await fileIdentity(file.path, file.part);
-    const damaged = (await this.#digestFile(file.part, file.path, size)) !== expected;
-    await this.record(file, expected, damaged);
+  async #check(file: LargeFile, expected: Digest, inBackground: boolean): Promise<void> {
+    const identity = await fileIdentity(file.path, file.part);
+    const damaged = (await this.#hash(file, identity, inBackground)) !== expected;
+    const hostBootId = this.#hostBootId;
+    await this.#set(file, { digest: expected, ...identity, hostBootId, damaged });
     if (damaged) throw wrong(file);
+  }
+
+  /** The digest of the file while it had this identity. */
+  async #hash(file: LargeFile, identity: FileIdentity, inBackground: boolean): Promise<Digest> {
+    const digest = await this.#digestFile(file.part, file.path, identity.size, inBackground);
+    if (sameIdentity(identity, await fileIdentity(file.path, file.part))) return digest;
+    throw new Damage(file.part, "digest", `its ${file.part} changed while it was read`);
+  }
+
+  async #set(file: LargeFile, record: VerifiedRecord): Promise<void> {
+    (await this.#load()).set(key(file), record);
+    await this.#save();
   }
 
   async #load(): Promise<Map<string, VerifiedRecord>> {

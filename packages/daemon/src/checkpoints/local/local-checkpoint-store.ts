@@ -58,6 +58,7 @@ export async function openLocalCheckpointStore(
   options: LocalCheckpointStoreOptions,
 ): Promise<LocalCheckpointStore> {
   await mkdir(join(options.home, "agents"), { recursive: true, mode: FOLDER_MODE });
+  await syncFolder(options.home);
   return new LocalCheckpointStore(options, options.hostBootId ?? (await readHostBootId()));
 }
 

@@ -123,8 +123,10 @@ export class LocalTemplateStore implements TemplateStore {
     const known = this.#bases.get(`${tenant}/${digest}`);
     const names = known === undefined ? await readdir(folder).catch(() => []) : [known];
     for (const name of names) {
-      if (!digestSchema.safeParse(name).success) continue;
       const path = join(folder, name);
+      if (!digestSchema.safeParse(name).success || !(await exists(join(path, "record.json")))) {
+        continue;
+      }
       const record = await this.#record(path);
       if (record.base.digest !== digest) continue;
       this.#bases.set(`${tenant}/${digest}`, name);
@@ -174,10 +176,8 @@ export class LocalTemplateStore implements TemplateStore {
   ): Promise<void> {
     let verified = this.#verified.get(folder);
     if (verified === undefined) {
-      verified = new VerifiedFiles(
-        join(folder, "verified.json"),
-        this.#hostBootId,
-        (part, path, bytes) => this.#pool.digestFile(part, path, bytes),
+      verified = new VerifiedFiles(join(folder, "verified.json"), this.#hostBootId, (...file) =>
+        this.#pool.digestFile(...file),
       );
       this.#verified.set(folder, verified);
     }

@@ -6,7 +6,7 @@
  * written, zero pages as holes. Batches go to the workers as they arrive; a block that a batch ends
  * in waits for the next.
  */
-import { link, open, rename, rm } from "node:fs/promises";
+import { link, open, rename, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { Digest } from "@perdure/protocol";
 import type { PageBatch } from "../../core/ports/page.ts";
@@ -106,21 +106,18 @@ function whole({ indexes, bytes }: PageBatch): PageBatch {
   };
 }
 
-/** Puts the finished file under its digest; one that is there already has the same content and stays. */
+/**
+ * Puts the finished file under its digest, over one that is there: that had the same content, unless it
+ * was damaged. Returns whether it is new.
+ */
 export async function publishBase(
   bases: string,
   temporary: string,
   digest: Digest,
 ): Promise<boolean> {
   const path = join(bases, digest);
-  let isNew = true;
-  try {
-    await link(temporary, path);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
-    isNew = false;
-  }
-  await rm(temporary);
+  const isNew = (await stat(path).catch(() => null)) === null;
+  await rename(temporary, path);
   await syncFolder(bases);
   return isNew;
 }

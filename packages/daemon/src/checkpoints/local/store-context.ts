@@ -50,10 +50,8 @@ export class StoreContext {
   verified(agent: AgentId): VerifiedFiles {
     let files = this.#verified.get(agent);
     if (files === undefined) {
-      files = new VerifiedFiles(
-        this.folder(agent).verified,
-        this.#hostBootId,
-        (part, path, bytes) => this.pool.digestFile(part, path, bytes),
+      files = new VerifiedFiles(this.folder(agent).verified, this.#hostBootId, (...file) =>
+        this.pool.digestFile(...file),
       );
       this.#verified.set(agent, files);
     }

@@ -61,7 +61,7 @@ export async function takeOver(from: string, path: string, takeover: Takeover): 
     const verified = new VerifiedFiles(
       join(draft, "verified.json"),
       takeover.hostBootId,
-      (part, file, bytes) => takeover.pool.digestFile(part, file, bytes),
+      (...file) => takeover.pool.digestFile(...file),
     );
     await verified.record(base, record.base.digest);
     if (layer !== null) await verified.record(layer, record.layer?.digest ?? record.base.digest);

@@ -11,9 +11,8 @@ import type { Jobs, Outcome } from "./jobs.ts";
 
 const threadsMin = 2;
 const threadsMax = 4;
-/** Blocks hashed by one job: short enough that a wake never waits long behind a background check. */
-const digestBlocksPerJob = 32;
-const digestJobsAtOnce = 4;
+/** Blocks hashed by one job: a wake that comes in between waits for this much only. */
+const digestBlocksPerJob = 8;
 
 export class WorkPool {
   readonly threads: number;
@@ -44,8 +43,13 @@ export class WorkPool {
     throw Object.assign(new Error(failure.message), { code: failure.code });
   }
 
-  /** The content digest of a file whose length is known, by all threads. */
-  async digestFile(part: "base" | "layer", path: string, bytes: number): Promise<Digest> {
+  /** The content digest of a file whose length is known; by one thread at a time in the background. */
+  async digestFile(
+    part: "base" | "layer",
+    path: string,
+    bytes: number,
+    inBackground = false,
+  ): Promise<Digest> {
     const blocks = blockCount(bytes);
     const pieces = new Array<Uint8Array>(Math.ceil(blocks / digestBlocksPerJob));
     let next = 0;
@@ -56,7 +60,8 @@ export class WorkPool {
         pieces[piece] = await this.run("digestBlocks", { part, path, bytes, fromBlock, toBlock });
       }
     };
-    await Promise.all(Array.from({ length: digestJobsAtOnce }, share));
+    const jobsAtOnce = inBackground ? 1 : this.threads + 1;
+    await Promise.all(Array.from({ length: jobsAtOnce }, share));
     return contentDigest(bytes, pieces);
   }
 
