@@ -375,6 +375,19 @@ export function guestLinkContract(name: string, open: () => Promise<GuestLinkSub
         link.close("test");
       });
 
+      test("a list that is longer than a frame is whole", async () => {
+        const link = await letOut();
+        const started: number[] = [];
+        for (let i = 0; i < 90; i++) {
+          const argv = ["/bin/echo", "x".repeat(1000)];
+          started.push((await link.exec({ ...shell(""), argv })).process);
+        }
+        const listed = (await link.processes()).map((view) => view.process);
+        expect(listed).toEqual(expect.arrayContaining(started));
+        expect(listed).toEqual([...new Set(listed)].sort((a, b) => a - b));
+        link.close("test");
+      });
+
       test("SIGKILL to the tree answers when it is gone", async (context) => {
         needs(context, "kill-tree");
         const link = await letOut();
@@ -419,6 +432,21 @@ export function guestLinkContract(name: string, open: () => Promise<GuestLinkSub
         const output = collect(link, process, 0);
         await link.writeStdin(process, whole, true);
         expect(bytesOf(await output).equals(whole)).toBe(true);
+        link.close("test");
+      });
+
+      test("many inputs that are left open leave room for others", async () => {
+        const link = await letOut();
+        const open: number[] = [];
+        for (let i = 0; i < 70; i++) {
+          const { process } = await link.exec({ ...shell(""), argv: ["/bin/cat"], stdin: true });
+          await link.writeStdin(process, Buffer.from(`${i} `), false);
+          open.push(process);
+        }
+        for (const [i, process] of open.entries()) {
+          await link.writeStdin(process, Buffer.from("end"), true);
+          expect(text(await collect(link, process, 0))).toBe(`${i} end`);
+        }
         link.close("test");
       });
 

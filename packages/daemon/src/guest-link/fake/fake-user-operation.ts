@@ -8,6 +8,7 @@ import { fakeSteps } from "./fake-program.ts";
 import type { FakeInside } from "./fake-state.ts";
 
 const LOG_BYTES = 1024 * 1024;
+const LIST_BYTES_MAX = 65_000;
 const STDIN_WINDOW_BYTES = 64 * 1024;
 const FILE_WINDOW_BYTES = 256 * 1024;
 const DATA_BYTES_MAX = 32 * 1024;
@@ -105,9 +106,13 @@ export function openStdin(guest: FakeInside, stream: FakeStream, fields: Fields)
   };
 }
 
-export function listProcesses(guest: FakeInside, stream: FakeStream): void {
+/** As many as fit, from the one after `process` on. */
+export function listProcesses(guest: FakeInside, stream: FakeStream, request: Fields): void {
   const fields = new FieldWriter();
+  const after = request.optionalNumber(tag.process) ?? 0;
+  let bytes = 0;
   for (const { state, log } of guest.processes.values()) {
+    if (state.process <= after) continue;
     const entry = new FieldWriter()
       .number(tag.process, state.process)
       .number(tag.pid, state.pid)
@@ -118,6 +123,8 @@ export function listProcesses(guest: FakeInside, stream: FakeStream): void {
       .string(tag.user, state.user)
       .add(exitFields(state));
     for (const argument of state.argv) entry.string(tag.argv, argument);
+    bytes += entry.finish().length + 6;
+    if (bytes > LIST_BYTES_MAX) break;
     fields.nested(tag.entry, entry);
   }
   stream.respond(status.ok, fields);
