@@ -8,8 +8,10 @@ export const qemuLimits = {
   loadMs: 20_000,
   /** From SIGKILL until the process is gone. */
   killMs: 10_000,
-  /** Boot of a template or a probe until its verdict. */
-  probeMs: 20_000,
+  /** Boot of a probe until its first program runs. */
+  probeMs: 10_000,
+  /** A kernel that runs says something long before this. */
+  probeSilenceMs: 5_000,
 
   /** One line from the monitor. Longer is a violation: the VMM is not trusted. */
   monitorLineBytes: 1024 * 1024,

@@ -38,19 +38,17 @@ export async function probe(
     machine.onEvent(({ kind, detail }) => (ended ||= `${kind} ${detail.slice(-200)}`.trim()));
     await machine.run();
     let tail = "";
-    while (clock.monotonicMs() - began < qemuLimits.probeMs && ended === "") {
+    const limitMs = (): number => (tail === "" ? qemuLimits.probeSilenceMs : qemuLimits.probeMs);
+    while (clock.monotonicMs() - began < limitMs() && ended === "") {
       tail = await machine.consoleTail();
       if (tail.includes("as init process")) {
         const tookMs = Math.round(clock.monotonicMs() - began);
-        return { booted: true, detail: `the kernel was up after ${tookMs} ms` };
+        return { booted: true, detail: `its first program ran after ${tookMs} ms` };
       }
       await clock.wait(50);
     }
     const said = tail === "" ? "it printed nothing" : `it last printed "${tail.slice(-100)}"`;
-    return {
-      booted: false,
-      detail: ended || `no sign of life in ${qemuLimits.probeMs} ms, ${said}`,
-    };
+    return { booted: false, detail: ended || `no sign of life in ${limitMs()} ms, ${said}` };
   } catch (error) {
     return { booted: false, detail: (error as Error).message };
   } finally {
