@@ -18,11 +18,10 @@ export async function collectOld(actor: Actor): Promise<void> {
     await parts.checkpoints.collect(
       agent.id,
       kept.map((row) => row.id),
-      agent.lease === null
-        ? (agent.disk ?? [])
-        : [...agent.lease.lowerLayers, agent.lease.topLayer],
+      actor.newestLayers(),
     );
-    await actor.save({ storedBytes: await parts.checkpoints.storedBytes(agent.id) });
+    const storedBytes = await parts.checkpoints.storedBytes(agent.id);
+    if (storedBytes !== agent.storedBytes) await actor.save({ storedBytes });
   } catch (error) {
     // What is published stays so; the next collection finds what this one left.
     parts.log("warn", "Collecting old checkpoints failed", {

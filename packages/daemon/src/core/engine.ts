@@ -42,7 +42,7 @@ import type { FileFacts } from "./ports/guest-link.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
 import { recover } from "./recover.ts";
 import { remove } from "./remove.ts";
-import { restart } from "./restart.ts";
+import { collectAll, restart } from "./restart.ts";
 import { sleep, takeCheckpoint } from "./sleep.ts";
 import { startCold } from "./start.ts";
 import { stop } from "./stop.ts";
@@ -68,7 +68,12 @@ export class Engine implements Commands {
 
   /** Settles what an earlier daemon left. Before the first command. */
   async restart(): Promise<void> {
-    await restart(this.#parts, (id, work) => this.#hold(id, work));
+    const hold = (id: AgentId, work: (actor: Actor) => Promise<void>) => this.#hold(id, work);
+    await restart(this.#parts, hold);
+    collectAll(this.#parts, hold, () => this.#closing).catch((error: unknown) => {
+      const { message } = PerdureError.from(error);
+      this.#parts.log("warn", "Collecting after the restart failed", { message });
+    });
   }
 
   /** Waits for the verbs under way, then lets go of every machine; VMs go on and are adopted later. */

@@ -6,8 +6,9 @@ import type { Actor } from "./actor.ts";
 import { crashed, endMachine, fail } from "./fail.ts";
 import { engineLimits } from "./limit.ts";
 import type { MachineEvent } from "./ports/substrate.ts";
+import { goOn } from "./reconnect.ts";
 import { startCold } from "./start.ts";
-import { keepDisk } from "./stop.ts";
+import { becomeStopped } from "./stop.ts";
 
 /** Does what `event` asks for. Holds the lane; the event is of the actor's present machine. */
 export async function handleMachineEvent(actor: Actor, event: MachineEvent): Promise<void> {
@@ -19,8 +20,7 @@ export async function handleMachineEvent(actor: Actor, event: MachineEvent): Pro
       await fail(actor, "panic", `The guest's kernel panicked: ${event.detail}`);
       return;
     case "shutdown":
-      await endMachine(actor, "the guest powered off");
-      await keepDisk(actor, false);
+      await becomeStopped(actor, false);
       return;
     case "reset":
       await rebooted(actor);
@@ -51,6 +51,8 @@ async function rebooted(actor: Actor): Promise<void> {
 
 /** The VM waits for room; it goes on by itself when there is some. */
 async function pausedByFullDisk(actor: Actor): Promise<void> {
+  // A try to go on that fails tells of it again; one loop of tries is enough.
+  if (actor.agent.paused !== null) return;
   await actor.save({ paused: "disk full" });
   void retryPaused(actor);
 }
@@ -66,6 +68,7 @@ async function retryPaused(actor: Actor): Promise<void> {
         await machine.run();
         if (!(await machine.isRunning())) return false;
         await actor.save({ paused: null });
+        await goOn(actor, machine);
         return true;
       } catch {
         return false;

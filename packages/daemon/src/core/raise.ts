@@ -24,6 +24,7 @@ import { Phases } from "./phases.ts";
 import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
 import type { Machine, MemoryBase } from "./ports/substrate.ts";
+import { connectAgain } from "./reconnect.ts";
 import type { Step } from "./step.ts";
 import { passGate } from "./wake-gate.ts";
 
@@ -93,6 +94,7 @@ export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
       clock: parts.clock,
       generation,
       identity: origin.identity,
+      restored: origin.state !== null,
       verified: origin.verified,
       draft: {
         version: 1,
@@ -129,23 +131,20 @@ export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
   return report;
 }
 
-/** Hooks, thaw, and the link opened for users. The agent counts as let out already. */
+/**
+ * Hooks, thaw, and the link opened for users. The agent counts as let out already: a guest that does not
+ * answer here is connected to again, and whatever comes of that, the agent stays awake.
+ */
 async function letOut(actor: Actor, report: WakeReport, phases: Phases): Promise<WakeReport> {
   const link = actor.requireLink();
-  const hooks = await link.runHooks(engineLimits.hooksMs);
-  const checks: GateCheck[] = [
-    ...report.checks,
-    ...hooks.map((hook): GateCheck => {
-      const passed = hook.exitCode === 0;
-      return {
-        check: "hooks",
-        outcome: passed ? "passed" : "notice",
-        detail: `${hook.path}: ${passed ? "ran" : `ended with ${String(hook.exitCode ?? `signal ${String(hook.signal)}`)}`}`,
-      };
-    }),
-  ];
-  await link.thaw();
-  link.letOut();
+  const checks = [...report.checks, ...(await runHooks(link))];
+  try {
+    await link.thaw();
+    link.letOut();
+  } catch (error) {
+    link.close(PerdureError.from(error).message);
+    await connectAgain(actor);
+  }
   phases.mark("thaw");
   const final: WakeReport = {
     ...report,
@@ -155,6 +154,23 @@ async function letOut(actor: Actor, report: WakeReport, phases: Phases): Promise
   };
   await actor.save({ report: final });
   return final;
+}
+
+async function runHooks(link: GuestLink): Promise<GateCheck[]> {
+  try {
+    const hooks = await link.runHooks(engineLimits.hooksMs);
+    return hooks.map(({ path, exitCode, signal }): GateCheck => {
+      const how = exitCode === null ? `signal ${String(signal)}` : `exit code ${exitCode}`;
+      const passed = exitCode === 0;
+      return {
+        check: "hooks",
+        outcome: passed ? "passed" : "notice",
+        detail: passed ? `${path} ran.` : `${path} ended with ${how}.`,
+      };
+    });
+  } catch (error) {
+    return [{ check: "hooks", outcome: "notice", detail: PerdureError.from(error).message }];
+  }
 }
 
 function verbOf(route: Route): RaiseVerb {

@@ -3,9 +3,11 @@
  * the daemon was started again. The clock is set first (the VM may have stood still), then whatever a
  * dead daemon left frozen is thawed.
  */
+import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import { engineLimits } from "./limit.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
+import type { Machine } from "./ports/substrate.ts";
 import { checkClock } from "./wake-gate.ts";
 
 /** Connects, syncs, sets the clock, thaws; the actor holds the link. @throws the link's errors */
@@ -23,4 +25,23 @@ export async function connectAgain(actor: Actor): Promise<GuestLink> {
   link.letOut();
   actor.hold(link);
   return link;
+}
+
+/**
+ * Lets a machine go on whose CPUs stood still without a wake: run, clock, thaw. A link that does not
+ * answer is closed, so that the next call connects again and thaws; the machine is left alone (I10).
+ * @throws `machine_failed` where the VM cannot run
+ */
+export async function goOn(actor: Actor, machine: Machine): Promise<void> {
+  await machine.run();
+  const { link } = actor;
+  if (link === null) return;
+  try {
+    await link.setClock(engineLimits.clockMs);
+    await link.thaw();
+  } catch (error) {
+    const { message } = PerdureError.from(error);
+    actor.parts.log("warn", "A VM that goes on does not answer", { agent: actor.id, message });
+    link.close("the guest did not answer");
+  }
 }

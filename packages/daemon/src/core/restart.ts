@@ -8,8 +8,9 @@
  * | creating | its caller was never answered: removed |
  * | waking, not let out | the attempt's machine ends, its layer goes, the state before stands |
  * | falling-asleep | not published: the machine is adopted, goes on and is thawed: awake |
- * | stopping | powered off: stopped; still on: adopted, awake |
+ * | stopping | adopted, awake; if it powered off meanwhile its event makes it stopped |
  * | awake | adopted; gone: failed (crashed) |
+ * | asleep, stopped, failed | left-overs of writes and older checkpoints are collected, in the background |
  * | removed | the removal is finished |
  */
 import { PerdureError, type AgentId } from "@perdure/protocol";
@@ -125,11 +126,12 @@ async function adopt(actor: Actor): Promise<void> {
   }
   actor.machine = machine;
   actor.base = base;
-  await machine.run();
   try {
+    await machine.run();
     await connectAgain(actor);
   } catch (error) {
-    // Not a reason to end it: its memory can still be put to sleep, and calls connect again.
+    // Not a reason to end it: its memory can still be put to sleep, and calls connect again. If it
+    // powered off or crashed, its event, told at once below, says so.
     parts.log("warn", "An adopted VM does not answer", {
       agent: agent.id,
       message: PerdureError.from(error).message,
@@ -137,7 +139,6 @@ async function adopt(actor: Actor): Promise<void> {
   }
   await actor.save({ state: "awake" });
   actor.watch();
-  await collectOld(actor);
 }
 
 /** The base that the lease's machine has mapped. */
@@ -162,4 +163,17 @@ async function baseOf(actor: Actor, lease: Lease): Promise<MemoryBase> {
     "checkpoint_not_found",
     `The memory base of agent "${agent.name}" is gone`,
   );
+}
+
+/** Collects what a daemon that died left in the folders of agents, one after another. */
+export async function collectAll(
+  parts: Parts,
+  hold: (id: AgentId, work: (actor: Actor) => Promise<void>) => Promise<void>,
+  stopped: () => boolean,
+): Promise<void> {
+  for (const { id, state } of await parts.state.allAgents()) {
+    if (stopped()) return;
+    if (state !== "removed")
+      await hold(id, (actor) => actor.lane.exclusive(() => collectOld(actor)));
+  }
 }

@@ -9,7 +9,7 @@
  *
  * A call that arrives before publication cancels the sleep (`sleep_cancelled`).
  */
-import { PAGE_BYTES, PerdureError } from "@perdure/protocol";
+import { PAGE_BYTES, PerdureError, type LayerId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
@@ -18,6 +18,7 @@ import type { GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
 import type { Machine } from "./ports/substrate.ts";
 import { crashed } from "./fail.ts";
+import { goOn } from "./reconnect.ts";
 import { draftOf, rowOf, storeStep, type Quiet } from "./publish.ts";
 
 /** Puts an awake agent to sleep: its checkpoint is published, no process is left. Holds the lane. */
@@ -71,7 +72,7 @@ export async function sleep(actor: Actor): Promise<void> {
       [{ kind: "insert-checkpoint", checkpoint: row }],
     );
   } catch (error) {
-    await goOn(actor, machine);
+    await stayAwake(actor, machine);
     throw PerdureError.from(error);
   }
   await actor.step("sleep.published");
@@ -98,35 +99,16 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
 
   await link.flush(engineLimits.flushMs);
   const startMs = parts.clock.monotonicMs();
-  const cut = { batches: [] as PageBatch[], devices: new Uint8Array(), pages: 0 };
-  let quiet: Quiet;
-  let held: { release(): void } | null = null;
-  try {
-    await link.freeze(engineLimits.freezeMs);
-    await actor.step("checkpoint.frozen");
-    quiet = { frozen: true, clean: await flushed(link, engineLimits.flushFrozenMs) };
-    await machine.pause();
-    const pages = await machine.privatePages();
-    cut.pages = pages.length;
-    held = await reserve(actor, pages.length);
-    cut.devices = await machine.saveDevices();
-    for await (const batch of machine.readPages(pages)) cut.batches.push(batch);
-    await machine.addLayer(parts.checkpoints.layerPath(actor.id, nextTop));
-    await actor.step("checkpoint.layer-switched");
-  } catch (error) {
-    held?.release();
-    throw PerdureError.from(error);
-  } finally {
-    await goOnRunning(machine, link);
-  }
-  const pauseMs = parts.clock.monotonicMs() - startMs;
+  const cut = await captureRunning(actor, machine, link, nextTop);
+  const pauseMs = Math.round((parts.clock.monotonicMs() - startMs) * 100) / 100;
   try {
     await actor.step("checkpoint.thawed");
+    await setClock(actor, link);
     const draft = await draftOf(actor, {
       kind: "named",
       name,
       layers,
-      quiet,
+      quiet: { frozen: true, clean: cut.clean },
       substrate: machine.facts,
     });
     const published = await parts.checkpoints.write(
@@ -139,7 +121,7 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
       },
       storeStep(actor, "checkpoint"),
     );
-    const row = rowOf(draft, published, Math.round(pauseMs * 100) / 100);
+    const row = rowOf(draft, published, pauseMs);
     await actor.save({ head: { checkpoint: row.id, continued: true } }, [
       { kind: "insert-checkpoint", checkpoint: row },
     ]);
@@ -148,7 +130,57 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
     await actor.step("checkpoint.collected");
     return row;
   } finally {
-    held.release();
+    cut.held.release();
+  }
+}
+
+/** The pause put the guest's clock behind; not worth losing the checkpoint over. */
+async function setClock(actor: Actor, link: GuestLink): Promise<void> {
+  try {
+    await link.setClock(engineLimits.clockMs);
+  } catch (error) {
+    const { message } = PerdureError.from(error);
+    actor.parts.log("warn", "The clock could not be set after a checkpoint", { message });
+  }
+}
+
+interface RunningCut {
+  readonly batches: readonly PageBatch[];
+  readonly devices: Uint8Array;
+  readonly clean: boolean;
+  /** Room for writing it; the caller releases it. */
+  readonly held: { release(): void };
+}
+
+/** The pause of a live checkpoint: freeze, stop, copy, switch the disk's top, go on. */
+async function captureRunning(
+  actor: Actor,
+  machine: Machine,
+  link: GuestLink,
+  nextTop: LayerId,
+): Promise<RunningCut> {
+  const { checkpoints } = actor.parts;
+  let held: RunningCut["held"] | null = null;
+  try {
+    await link.freeze(engineLimits.freezeMs);
+    await actor.step("checkpoint.frozen");
+    const clean = await flushed(link, engineLimits.flushFrozenMs);
+    await machine.pause();
+    const pages = await machine.privatePages();
+    held = await reserve(actor, pages.length);
+    const devices = await machine.saveDevices();
+    const batches: PageBatch[] = [];
+    for await (const batch of machine.readPages(pages)) batches.push(batch);
+    await machine.addLayer(checkpoints.layerPath(actor.id, nextTop));
+    await actor.step("checkpoint.layer-switched");
+    await machine.run();
+    await link.thaw();
+    return { batches, devices, clean, held };
+  } catch (error) {
+    held?.release();
+    // Where it cannot go on, the machine's own event says that it crashed.
+    await goOn(actor, machine).catch(() => undefined);
+    throw PerdureError.from(error);
   }
 }
 
@@ -191,20 +223,16 @@ function cancelIfWanted(actor: Actor): void {
   }
 }
 
-/** Undoes a sleep before publication: CPUs on, workload thawed, state awake; or crashed if it is gone. */
-async function goOn(actor: Actor, machine: Machine): Promise<void> {
+/** Undoes a sleep before publication: it goes on, awake; or crashed where it cannot. */
+async function stayAwake(actor: Actor, machine: Machine): Promise<void> {
   try {
-    await goOnRunning(machine, actor.link);
+    await goOn(actor, machine);
   } catch (error) {
     await crashed(actor, PerdureError.from(error).message);
     return;
   }
   await actor.save({ state: "awake" });
-}
-
-async function goOnRunning(machine: Machine, link: GuestLink | null): Promise<void> {
-  await machine.run();
-  await link?.thaw();
+  await collectOld(actor);
 }
 
 async function* fromArray(batches: readonly PageBatch[]): AsyncIterable<PageBatch> {

@@ -5,64 +5,84 @@
 import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import { collectOld } from "./collect.ts";
+import { endMachine } from "./fail.ts";
 import { engineLimits } from "./limit.ts";
+import type { Clock } from "./ports/clock.ts";
 import type { Machine } from "./ports/substrate.ts";
 import { diskDraft, rowOf, storeStep } from "./publish.ts";
+import { connectAgain } from "./reconnect.ts";
 
-/** Powers an awake agent off. Holds the lane. */
+/** Powers an awake agent off; where that fails it stays awake. Holds the lane. */
 export async function stop(actor: Actor): Promise<void> {
   const machine = actor.requireMachine();
-  const link = actor.requireLink();
+  const link = actor.link ?? (await connectAgain(actor));
   actor.unwatch();
   await actor.save({ state: "stopping" });
-  await actor.step("stop.begun");
-  const off = poweredOff(machine, actor.parts.clock.wait(engineLimits.powerOffMs));
-  // Awaited only once the guest has agreed; if it does not, nobody is there for a late rejection.
-  off.catch(() => undefined);
-  await link.shutdown(engineLimits.shutdownMs);
-  await off;
-  await actor.step("stop.powered-off");
-  actor.detach("stop");
-  await machine.kill();
-  await actor.step("stop.machine-gone");
-  await keepDisk(actor, true);
+  try {
+    await actor.step("stop.begun");
+    const off = poweredOff(machine, actor.parts.clock);
+    // The VM may be off before the answer to the request has come through.
+    await Promise.race([off, link.shutdown(engineLimits.shutdownMs).then(() => off)]);
+  } catch (error) {
+    await actor.save({ state: "awake" });
+    actor.watch();
+    throw PerdureError.from(error);
+  }
+  await becomeStopped(actor, true);
 }
 
-/** Publishes the newest disk as the head, without memory; the agent is stopped. The machine is gone. */
-export async function keepDisk(actor: Actor, clean: boolean): Promise<void> {
+/**
+ * The guest has powered off: the agent is stopped from here on; then its machine ends, and its newest
+ * disk is published as the head, without memory. A disk that cannot be published now is kept as it is.
+ */
+export async function becomeStopped(actor: Actor, clean: boolean): Promise<void> {
   const { parts } = actor;
-  const draft = await diskDraft(actor, "stop", null, clean);
-  const published = await parts.checkpoints.write(draft, null, storeStep(actor, "stop"));
-  const row = rowOf(draft, published, null);
-  await actor.save(
-    {
-      state: "stopped",
-      lease: null,
-      paused: null,
-      disk: draft.disk.layers,
-      head: { checkpoint: row.id, continued: false },
-    },
-    [{ kind: "insert-checkpoint", checkpoint: row }],
-  );
+  const layers = actor.newestLayers();
+  await actor.save({ state: "stopped", lease: null, paused: null, disk: layers });
+  await actor.step("stop.powered-off");
+  await endMachine(actor, "stop");
+  await actor.step("stop.machine-gone");
+  try {
+    const draft = await diskDraft(actor, "stop", null, clean);
+    const published = await parts.checkpoints.write(draft, null, storeStep(actor, "stop"));
+    const checkpoint = rowOf(draft, published, null);
+    await actor.save({ head: { checkpoint: checkpoint.id, continued: false } }, [
+      { kind: "insert-checkpoint", checkpoint },
+    ]);
+  } catch (error) {
+    parts.log("warn", "The disk of a stopped agent could not be published", {
+      agent: actor.id,
+      message: PerdureError.from(error).message,
+    });
+  }
   await actor.step("stop.published");
   await collectOld(actor);
 }
 
-/** Resolves when the guest has powered off. @throws `deadline_exceeded` when `deadline` comes first */
-function poweredOff(machine: Machine, deadline: Promise<void>): Promise<void> {
-  return new Promise((resolve, reject) => {
-    // What happened already is told within this call, before there is an `unwatch`.
+/** Resolves when the guest has powered off. @throws `deadline_exceeded`, or how else the VM ended */
+function poweredOff(machine: Machine, clock: Clock): Promise<void> {
+  const late = new AbortController();
+  const off = new Promise<void>((resolve, reject) => {
+    // What happened already is told within this call.
     const unwatch = machine.onEvent((event) => {
-      if (event.kind !== "io-error") resolve();
+      if (event.kind === "io-error") return;
+      late.abort();
+      if (event.kind === "shutdown") resolve();
+      else
+        reject(new PerdureError("machine_failed", `The VM ended (${event.kind}): ${event.detail}`));
     });
-    void deadline.then(() => {
-      unwatch();
-      reject(
-        new PerdureError(
-          "deadline_exceeded",
-          `The guest did not power off within ${engineLimits.powerOffMs / 1000} s`,
-        ),
-      );
-    });
+    clock.wait(engineLimits.powerOffMs, late.signal).then(
+      () => {
+        unwatch();
+        const seconds = engineLimits.powerOffMs / 1000;
+        reject(
+          new PerdureError("deadline_exceeded", `The guest did not power off within ${seconds} s`),
+        );
+      },
+      () => unwatch(),
+    );
   });
+  // If the guest refuses to power off, nobody is there for a late rejection.
+  off.catch(() => undefined);
+  return off;
 }

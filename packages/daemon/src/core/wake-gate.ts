@@ -16,6 +16,8 @@ export interface GateRequest {
   readonly generation: number;
   /** Set where the agent becomes another computer (create, fork). */
   readonly identity: GuestIdentity | null;
+  /** False where the VM was booted: there is no workload yet. */
+  readonly restored: boolean;
   /** What was verified before the VM ran. */
   readonly verified: readonly GateCheck[];
   /** The report but for what the gate itself finds out. */
@@ -32,13 +34,7 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
 
   const info = await link.info(engineLimits.clockMs);
   if (!info.frozen) await link.freeze(engineLimits.freezeMs);
-  checks.push({
-    check: "frozen",
-    outcome: info.frozen ? "passed" : "notice",
-    detail: info.frozen
-      ? "The workload was frozen from the cut until now."
-      : "The workload ran between the restore and the gate and was frozen here.",
-  });
+  checks.push(checkFrozen(info.frozen, request.restored));
 
   const clock = await link.setClock(engineLimits.clockMs);
   checks.push(checkClock(clock));
@@ -71,6 +67,18 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
   };
   await link.setGeneration(generation, JSON.stringify(report));
   return report;
+}
+
+function checkFrozen(frozen: boolean, restored: boolean): GateCheck {
+  const check = "frozen";
+  if (!restored)
+    return { check, outcome: "not-applicable", detail: "Nothing ran before the gate." };
+  if (frozen) {
+    const detail = "The workload was frozen from the cut until now.";
+    return { check, outcome: "passed", detail };
+  }
+  const detail = "The workload ran between the restore and the gate and was frozen here.";
+  return { check, outcome: "notice", detail };
 }
 
 /** The clock's check. @throws `clock_skew` where the guest's clock is not known to be right enough */
