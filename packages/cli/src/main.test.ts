@@ -7,17 +7,15 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { errorBodySchema, PerdureError } from "@perdure/protocol";
-import { createFakeCommands } from "../../daemon/src/api/fake-commands.ts";
-import type { FakeCommands } from "../../daemon/src/api/fake-commands.ts";
-import { openApiServer } from "../../daemon/src/api/server.ts";
-import type { ApiServer } from "../../daemon/src/api/server.ts";
+import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
+import type { FakeCommands, FakeServer } from "../../../test/contract/api/fake-server.ts";
 
 const bin = join(import.meta.dirname, "..", "bin", "perdure.mjs");
-const fakeDaemon = join(import.meta.dirname, "fake-daemon.ts");
+const fakeDaemon = join(import.meta.dirname, "../../../test/contract/api/fake-daemon.ts");
 
 let folder: string;
 let commands: FakeCommands;
-let server: ApiServer;
+let fake: FakeServer;
 const env = () => ({
   ...process.env,
   NODE_OPTIONS: "",
@@ -29,18 +27,11 @@ const env = () => ({
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), "perdure-cli-"));
-  commands = createFakeCommands();
-  server = await openApiServer({
-    commands,
-    socketPath: join(folder, "run", "perdure.sock"),
-    health: () => ({ version: "0.1.0", pid: process.pid, startedAtMs: 1, home: folder }),
-    metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
-    shutdown: () => undefined,
-  });
+  fake = await openFakeServer(join(folder, "run", "perdure.sock"), folder);
+  commands = fake.commands;
 });
 afterEach(async () => {
-  commands.dispose();
-  await server.close(0);
+  await fake.close();
   await rm(folder, { recursive: true, force: true });
 });
 

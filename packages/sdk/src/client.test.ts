@@ -7,39 +7,27 @@ import { join } from "node:path";
 import { runInThisContext } from "node:vm";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { PerdureError } from "@perdure/protocol";
-import { createFakeCommands } from "../../daemon/src/api/fake-commands.ts";
-import type { FakeCommands } from "../../daemon/src/api/fake-commands.ts";
-import { openApiServer } from "../../daemon/src/api/server.ts";
-import type { ApiServer } from "../../daemon/src/api/server.ts";
+import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
+import type { FakeCommands, FakeServer } from "../../../test/contract/api/fake-server.ts";
 import { Perdure } from "./client.ts";
 import type { Output } from "./output.ts";
 
 let folder: string;
 let commands: FakeCommands;
-let server: ApiServer;
+let fake: FakeServer;
 let perdure: Perdure;
-let shutdowns = 0;
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), "perdure-sdk-"));
-  commands = createFakeCommands();
   const socketPath = join(folder, "run", "perdure.sock");
-  server = await openApiServer({
-    commands,
-    socketPath,
-    health: () => ({ version: "0.1.0", pid: 1, startedAtMs: 1, home: folder }),
-    metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
-    shutdown: () => {
-      shutdowns += 1;
-    },
-  });
+  fake = await openFakeServer(socketPath, folder);
+  commands = fake.commands;
   perdure = new Perdure({ socketPath });
   await perdure.create({ name: "a1" });
 });
 afterEach(async () => {
   await perdure.close();
-  commands.dispose();
-  await server.close(0);
+  await fake.close();
   await rm(folder, { recursive: true });
 });
 
@@ -77,7 +65,7 @@ describe("errors", () => {
     const sleeping = perdure.sleep("a1");
     const refused = expect(sleeping).rejects.toMatchObject({ code: "interrupted", retry: "check" });
     await new Promise((resolve) => setTimeout(resolve, 50));
-    await server.close(0);
+    await fake.close();
     await refused;
   });
 
@@ -137,7 +125,7 @@ describe("agents", () => {
     expect((await perdure.remove(agent.id)).state).toBe("removed");
     await expect(perdure.show("a1")).rejects.toMatchObject({ code: "agent_not_found" });
     await perdure.shutdown();
-    await expect.poll(() => shutdowns).toBe(1);
+    await expect.poll(() => fake.shutdowns()).toBe(1);
   });
 
   it("keeps a name with slashes in its place in the path", async () => {

@@ -7,8 +7,8 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { errorBodySchema, errorTable, PerdureError } from "@perdure/protocol";
-import { createFakeCommands } from "./fake-commands.ts";
-import type { FakeCommands } from "./fake-commands.ts";
+import { createFakeCommands } from "../../../../test/contract/api/fake-commands.ts";
+import type { FakeCommands } from "../../../../test/contract/api/fake-commands.ts";
 import { openApiServer } from "./server.ts";
 import type { ApiServer, RequestLogEntry } from "./server.ts";
 

@@ -4,7 +4,14 @@
  */
 import { makeId, PerdureError } from "@perdure/protocol";
 import type { AgentState, AgentView, CheckpointView, Digest, WakeReport } from "@perdure/protocol";
-import type { Command, Commands, Create, ResultOf, Results, Target } from "../core/command.ts";
+import type {
+  Command,
+  Commands,
+  Create,
+  ResultOf,
+  Results,
+  Target,
+} from "../../../packages/daemon/src/core/command.ts";
 import { startFakeProcess } from "./fake-process.ts";
 import type { FakeProcess } from "./fake-process.ts";
 

@@ -3,7 +3,7 @@ import { spawn } from "node:child_process";
 import { constants } from "node:os";
 import { PerdureError } from "@perdure/protocol";
 import type { ProcessView } from "@perdure/protocol";
-import type { Exec, ProcessOutput } from "../core/command.ts";
+import type { Exec, ProcessOutput } from "../../../packages/daemon/src/core/command.ts";
 
 export interface FakeProcess {
   view(): ProcessView;

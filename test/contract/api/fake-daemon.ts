@@ -5,9 +5,8 @@
 import { appendFileSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { createFakeCommands } from "../../daemon/src/api/fake-commands.ts";
-import { openApiServer } from "../../daemon/src/api/server.ts";
-import { openSqliteStateStore } from "../../daemon/src/state/sqlite/sqlite-state-store.ts";
+import { openSqliteStateStore } from "../../../packages/daemon/src/state/sqlite/sqlite-state-store.ts";
+import { openFakeServer } from "./fake-server.ts";
 
 const { home = "", socket = "" } = parseArgs({
   options: { home: { type: "string" }, socket: { type: "string" }, images: { type: "string" } },
@@ -19,19 +18,11 @@ if (process.env["FAKE_DAEMON_FAILS"] !== undefined) {
   process.exit(3);
 }
 const store = await openSqliteStateStore({ path: join(home, "state.db") });
-const commands = createFakeCommands();
-const server = await openApiServer({
-  commands,
-  socketPath: socket,
-  health: () => ({ version: "0.0.0", pid: process.pid, startedAtMs: 1.7e12, home }),
-  metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
-  shutdown: () => void close(),
-});
+const fake = await openFakeServer(socket, home, () => void close());
 process.on("SIGTERM", () => void close());
 
 async function close(): Promise<void> {
-  commands.dispose();
-  await server.close();
+  await fake.close();
   await store.close();
   process.exit(0);
 }
