@@ -12,11 +12,11 @@ test("findings of parts are joined in order", () => {
     metrics: { [name]: metric("ms", [1]) },
     ratios: { [name]: 2 },
     bars: [bar(name, 1, 2)],
-    notes: [name],
+    failures: [name],
   });
   const whole = joined([part("a"), part("b")]);
   expect(Object.keys(whole.metrics)).toEqual(["a", "b"]);
   expect(whole.ratios).toEqual({ a: 2, b: 2 });
   expect(whole.bars.map(({ name }) => name)).toEqual(["a", "b"]);
-  expect(whole.notes).toEqual(["a", "b"]);
+  expect(whole.failures).toEqual(["a", "b"]);
 });

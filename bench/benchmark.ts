@@ -28,8 +28,8 @@ export interface Findings {
   readonly metrics: Readonly<Record<string, Metric>>;
   readonly ratios: Readonly<Record<string, number>>;
   readonly bars: readonly Bar[];
-  /** What a reader must know to judge the figures. */
-  readonly notes: readonly string[];
+  /** Parts that could not be measured, with why: then their bars are missing, and nothing holds. */
+  readonly failures: readonly string[];
 }
 
 export interface Result extends Findings {
@@ -64,12 +64,17 @@ export function bar(name: string, value: number, limit: number): Bar {
   return { name, value, limit, holds: value <= limit };
 }
 
+/** What a part found that was measured. */
+export function found(findings: Partial<Findings>): Findings {
+  return { metrics: {}, ratios: {}, bars: [], failures: [], ...findings };
+}
+
 /** Findings of several parts as one. */
 export function joined(parts: readonly Findings[]): Findings {
   return {
     metrics: Object.assign({}, ...parts.map((part) => part.metrics)) as Findings["metrics"],
     ratios: Object.assign({}, ...parts.map((part) => part.ratios)) as Findings["ratios"],
     bars: parts.flatMap((part) => part.bars),
-    notes: parts.flatMap((part) => part.notes),
+    failures: parts.flatMap((part) => part.failures),
   };
 }

@@ -41,3 +41,18 @@ test("what is added while undoing is undone too", async () => {
   await cleanup.run();
   expect(done).toEqual(["inner"]);
 });
+
+test("a scope is undone when its work ends, also by an error", async () => {
+  const cleanup = new Cleanup(() => undefined);
+  const done: string[] = [];
+  const work = cleanup.scope("scope", (scope) => {
+    scope.add("x", () => {
+      done.push("x");
+    });
+    return Promise.reject(new Error("no"));
+  });
+  await expect(work).rejects.toThrow("no");
+  expect(done).toEqual(["x"]);
+  await cleanup.run();
+  expect(done).toEqual(["x"]);
+});

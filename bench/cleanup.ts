@@ -13,13 +13,25 @@ type Undo = () => void | Promise<void>;
 
 export class Cleanup {
   readonly #undos = new Map<number, { what: string; undo: Undo }>();
-  readonly #atExit = new Set<() => void>();
+  readonly #atExit: Set<() => void>;
   readonly #report: (text: string) => void;
   #next = 0;
   #running: Promise<void> | null = null;
 
-  constructor(report: (text: string) => void) {
+  constructor(report: (text: string) => void, atExit = new Set<() => void>()) {
     this.#report = report;
+    this.#atExit = atExit;
+  }
+
+  /** What is added to the scope is undone when `work` ends, however it ends, or with the rest of us. */
+  async scope<T>(what: string, work: (scope: Cleanup) => Promise<T>): Promise<T> {
+    const scope = new Cleanup(this.#report, this.#atExit);
+    const end = this.add(what, () => scope.run());
+    try {
+      return await work(scope);
+    } finally {
+      await end();
+    }
   }
 
   /** Will run `undo` at the end, unless the function that this returns was called before. */

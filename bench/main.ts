@@ -30,6 +30,7 @@ async function main(): Promise<number> {
   process.stdout.write(
     options.json ? `${JSON.stringify(result, null, 2)}\n` : renderResult(result),
   );
+  if (result.failures.length > 0) return 1;
   return options.check && result.bars.some(({ holds }) => !holds) ? 1 : 0;
 }
 

@@ -18,12 +18,12 @@ test("a table shows the machine, every figure, and which bars do not hold", () =
     metrics: { pause: metric("ms", [1, 2, 3]) },
     ratios: { r: 0.123456 },
     bars: [bar("good", 0.1, 0.15), bar("bad", 1500, 1000)],
-    notes: ["a note"],
+    failures: ["a part: no"],
   });
   expect(text).toContain("wake: A CPU, 2 cores, 8 GiB, kernel 6.1, QEMU 7.2.22 (tcg)");
   expect(text).toMatch(/pause +ms +3 +2\.00 +2\.90 +1\.00 +3\.00/);
   expect(text).toContain("0.1235");
   expect(text).toMatch(/good +0\.100 +≤ 0\.150 +holds/);
   expect(text).toMatch(/bad +1500 +≤ 1000 +DOES NOT HOLD/);
-  expect(text).toContain("- a note");
+  expect(text).toContain("NOT MEASURED: a part: no");
 });

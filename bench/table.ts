@@ -22,7 +22,7 @@ export function renderResult(result: Result): string {
     ),
     "",
     ...grid(["bar", "value", "limit", ""], result.bars.map(barRow)),
-    ...(result.notes.length === 0 ? [] : ["", ...result.notes.map((note) => `- ${note}`)]),
+    ...result.failures.map((failure) => `\nNOT MEASURED: ${failure}`),
     "",
   ].join("\n");
 }

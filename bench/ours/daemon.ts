@@ -54,7 +54,7 @@ export class Daemon {
       daemon.killVms();
     });
     cleanup.add("the daemon", async () => {
-      await daemon.#removeAgents().catch(() => undefined);
+      await daemon.removeAgents().catch(() => undefined);
       await client.close();
       if (child.exitCode === null && child.signalCode === null) {
         const ended = new Promise((resolve) => child.once("exit", resolve));
@@ -123,7 +123,7 @@ export class Daemon {
     }
   }
 
-  async #removeAgents(): Promise<void> {
+  async removeAgents(): Promise<void> {
     for await (const { id } of this.client.list()) await this.client.remove(id);
   }
 }

@@ -8,7 +8,7 @@ import { execFile } from "node:child_process";
 import { readdir } from "node:fs/promises";
 import path from "node:path";
 import { promisify } from "node:util";
-import { metric, type Findings } from "../benchmark.ts";
+import { metric, found, type Findings } from "../benchmark.ts";
 import { Agent } from "../ours/agent.ts";
 import { ratioOfMedians } from "../statistic.ts";
 import { StockGuest, type SavedGuest } from "../stock/stock-guest.ts";
@@ -37,12 +37,10 @@ export async function compareCold(place: Place, saved: SavedGuest): Promise<Find
     );
   }
   await agent.remove();
-  return {
+  return found({
     metrics: { cold_ready: metric("ms", ours), cold_stock_restore: metric("ms", theirs) },
     ratios: { cold_ready_vs_stock_restore: ratioOfMedians(ours, theirs) },
-    bars: [],
-    notes: [],
-  };
+  });
 }
 
 async function filesBelow(folder: string): Promise<string[]> {

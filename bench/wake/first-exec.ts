@@ -1,5 +1,5 @@
 /** First exec: how long `exec true` takes right after a wake, from the call until its exit is known. */
-import { bar, metric, type Findings } from "../benchmark.ts";
+import { bar, metric, found, type Findings } from "../benchmark.ts";
 import { run } from "../inside.ts";
 import { Agent } from "../ours/agent.ts";
 import type { Place } from "./bench-place.ts";
@@ -20,12 +20,10 @@ export async function measureFirstExec({ context, daemon, shape }: Place): Promi
   }
   await agent.remove();
   const worst = Math.max(...first);
-  return {
+  return found({
     metrics: { first_exec: metric("ms", first), second_exec: metric("ms", second) },
-    ratios: {},
     bars: [bar("first_exec_max_ms", worst, 1000)],
-    notes: [],
-  };
+  });
 }
 
 async function timed(agent: Agent): Promise<number> {

@@ -1,5 +1,5 @@
 /** Loop: how late the daemon's main loop is while ten agents sleep and wake at once. */
-import { bar, metric, type Findings } from "../benchmark.ts";
+import { bar, metric, found, type Findings } from "../benchmark.ts";
 import { Agent } from "../ours/agent.ts";
 import type { Place } from "./bench-place.ts";
 
@@ -20,7 +20,7 @@ export async function measureLoop({ context, daemon, shape }: Place): Promise<Fi
   }
   const delay = await daemon.takeLoopDelay();
   await Promise.all(agents.map((agent) => agent.remove()));
-  return {
+  return found({
     metrics: {
       loop_delay_p50: metric("ms", [delay.p50]),
       loop_delay_p99: metric("ms", [delay.p99]),
@@ -29,8 +29,6 @@ export async function measureLoop({ context, daemon, shape }: Place): Promise<Fi
       ten_at_once_sleep: metric("ms", sleeps),
       ten_at_once_wake: metric("ms", wakes),
     },
-    ratios: {},
     bars: [bar("loop_delay_p99_ms", delay.p99, 20)],
-    notes: [],
-  };
+  });
 }

@@ -4,7 +4,7 @@
  * the file is not on the disk yet. Ours holds the disk's cut, too.
  */
 import { open, rm } from "node:fs/promises";
-import { bar, metric, type Findings } from "../benchmark.ts";
+import { bar, metric, found, type Findings } from "../benchmark.ts";
 import { Agent } from "../ours/agent.ts";
 import { ratioOfMedians } from "../statistic.ts";
 import { BANDWIDTH_DEFAULT, type StockGuest } from "../stock/stock-guest.ts";
@@ -19,13 +19,17 @@ interface Ticking {
   readonly counter: number;
 }
 
+export interface PauseOptions {
+  readonly name: string;
+  readonly ballastBytes: number;
+  readonly limit: number;
+}
+
 /** @param stock a guest with the same load, but for the ticker */
 export async function comparePause(
   place: Place,
-  name: string,
-  ballastBytes: number,
+  { name, ballastBytes, limit }: PauseOptions,
   stock: StockGuest,
-  limit: number,
 ): Promise<Findings> {
   const { context, daemon, shape } = place;
   const agent = await Agent.create(daemon, shape);
@@ -58,7 +62,7 @@ export async function comparePause(
   for (let i = 0; i < DEFAULT_SAVES; i++) byDefault.push((await timedSave(stock, theirs)).ms);
   await agent.remove();
   const ratio = ratioOfMedians(gaps, saves);
-  return {
+  return found({
     metrics: {
       [`${name}_pause`]: metric("ms", gaps),
       [`${name}_pause_by_host`]: metric("ms", byHost),
@@ -73,8 +77,7 @@ export async function comparePause(
       [`${name}_pause_vs_stock_save_default_bandwidth`]: ratioOfMedians(gaps, byDefault),
     },
     bars: [bar(`${name}_pause_vs_stock_save`, ratio, limit)],
-    notes: [],
-  };
+  });
 }
 
 async function stockTicker(stock: StockGuest, memoryBytes: number): Promise<Ticking> {

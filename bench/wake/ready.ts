@@ -2,7 +2,7 @@
  * Ready: from the request to wake until the agent is let out, against stock QEMU's restore of the same
  * guest (from `migrate-incoming` in a process that was started before, until its guest answers).
  */
-import { bar, metric, type Findings, type Metric } from "../benchmark.ts";
+import { bar, metric, found, type Findings, type Metric } from "../benchmark.ts";
 import { Agent, type WakeTimes } from "../ours/agent.ts";
 import { overheadOf, type Overhead } from "../proc.ts";
 import { ratioOfMedians } from "../statistic.ts";
@@ -55,7 +55,7 @@ export async function compareReady(
   await agent.remove();
   const clientMs = wakes.map((wake) => wake.clientMs);
   const ratio = ratioOfMedians(clientMs, ready);
-  return {
+  return found({
     metrics: {
       [`${name}_ready`]: metric("ms", clientMs),
       ...phaseMetrics(name, wakes),
@@ -70,8 +70,7 @@ export async function compareReady(
       [`${name}_ready_vs_stock_running`]: ratioOfMedians(clientMs, running),
     },
     bars: [bar(`${name}_ready_vs_stock_restore`, ratio, options.limit)],
-    notes: [],
-  };
+  });
 }
 
 function mebibytes(samples: readonly number[]): Metric {

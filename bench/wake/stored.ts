@@ -4,7 +4,7 @@
  * in the state store count, too.
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import { bar, metric, type Findings } from "../benchmark.ts";
+import { bar, metric, found, type Findings } from "../benchmark.ts";
 import { diskUsage } from "../disk-usage.ts";
 import { Agent } from "../ours/agent.ts";
 import { median } from "../statistic.ts";
@@ -37,7 +37,7 @@ export async function compareStored(
     await agent.remove();
   }
   const bytes = median(whole);
-  return {
+  return found({
     metrics: {
       idle_stored: metric("bytes", whole),
       idle_stored_by_sleep_alone: metric("bytes", bySleep),
@@ -48,6 +48,5 @@ export async function compareStored(
       bar("idle_stored_vs_stock_file", bytes / stockBytes, 0.02),
       bar("idle_stored_bytes", bytes, IDLE_STORED_BYTES),
     ],
-    notes: [],
-  };
+  });
 }

@@ -2,8 +2,8 @@
  * `wake`: a sleeping agent against stock QEMU saving and restoring the same guest, and what sleeping
  * agents cost. Each part brings its own agents and stock guests and leaves none.
  */
-import { bar, joined, type Benchmark, type Context, type Findings } from "../benchmark.ts";
-import { StockGuest } from "../stock/stock-guest.ts";
+import { bar, found, joined, type Benchmark, type Context, type Findings } from "../benchmark.ts";
+import { StockGuest, type SavedGuest } from "../stock/stock-guest.ts";
 import { memoryBytes, openPlace, settle, type Place } from "./bench-place.ts";
 import { measureFirstExec } from "./first-exec.ts";
 import { startBallast } from "./load.ts";
@@ -17,38 +17,33 @@ import { measureWorked } from "./worked.ts";
 const MIB = 1024 * 1024;
 
 const parts: Readonly<Record<string, (place: Place) => Promise<Findings>>> = {
+  "idle-pause": async (place) => {
+    const { stock } = await loadedStock(place, 0);
+    return comparePause(place, { name: "idle", ballastBytes: 0, limit: 0.15 }, stock);
+  },
   idle: async (place) => {
-    const { stock, saved } = await loadedStock(place, 0);
-    const pause = await comparePause(place, "idle", 0, stock, 0.15);
-    await stock.end();
-    return joined([
-      pause,
-      await compareStored(place, saved.bytes),
-      await withOverheadBar(
-        compareReady(place, { name: "idle", ballastBytes: 0, spares: 1, limit: 0.25 }, saved),
-      ),
-    ]);
+    const saved = await savedStock(place, 0);
+    const options = { name: "idle", ballastBytes: 0, spares: 1, limit: 0.25 } as const;
+    const ready = await compareReady(place, options, saved);
+    const overhead = ready.metrics["idle_overhead"]?.median ?? Number.NaN;
+    const bars = [bar("awake_idle_overhead_mib", overhead, 70)];
+    return joined([await compareStored(place, saved.bytes), ready, found({ bars })]);
+  },
+  "dirty64-pause": async (place) => {
+    const { stock } = await loadedStock(place, 64 * MIB);
+    return comparePause(place, { name: "dirty64", ballastBytes: 64 * MIB, limit: 0.4 }, stock);
   },
   dirty64: async (place) => {
-    const ballastBytes = 64 * MIB;
-    const { stock, saved } = await loadedStock(place, ballastBytes);
-    const pause = await comparePause(place, "dirty64", ballastBytes, stock, 0.4);
-    await stock.end();
-    const options = { name: "dirty64", ballastBytes, spares: 1, limit: 0.35 } as const;
-    return joined([pause, await compareReady(place, options, saved)]);
+    const saved = await savedStock(place, 64 * MIB);
+    const options = { name: "dirty64", ballastBytes: 64 * MIB, spares: 1, limit: 0.35 } as const;
+    return compareReady(place, options, saved);
   },
   half: async (place) => {
     const ballastBytes = memoryBytes / 2;
-    const { stock, saved } = await loadedStock(place, ballastBytes);
-    await stock.end();
-    const options = { name: "half", ballastBytes, spares: 0, limit: 0.4 } as const;
-    return compareReady(place, options, saved);
+    const saved = await savedStock(place, ballastBytes);
+    return compareReady(place, { name: "half", ballastBytes, spares: 0, limit: 0.4 }, saved);
   },
-  cold: async (place) => {
-    const { stock, saved } = await loadedStock(place, 0);
-    await stock.end();
-    return compareCold(place, saved);
-  },
+  cold: async (place) => compareCold(place, await savedStock(place, 0)),
   worked: measureWorked,
   "first-exec": measureFirstExec,
   loop: measureLoop,
@@ -68,11 +63,30 @@ export const wake: Benchmark = {
     const findings: Findings[] = [];
     for (const { name, part } of wanted) {
       context.progress(`part "${name}"`);
-      findings.push(await part(place));
+      findings.push(await measured(place, name, part));
     }
     return joined(findings);
   },
 };
+
+/** One part; what fails in it leaves nothing behind and does not keep the others from being measured. */
+async function measured(
+  place: Place,
+  name: string,
+  part: (place: Place) => Promise<Findings>,
+): Promise<Findings> {
+  const { context, daemon, stock } = place;
+  try {
+    return await context.cleanup.scope(name, (cleanup) =>
+      part({ ...place, stock: { ...stock, cleanup } }),
+    );
+  } catch (error) {
+    const failure = `part "${name}": ${error instanceof Error ? error.message : String(error)}`;
+    context.progress(failure);
+    await daemon.removeAgents();
+    return found({ failures: [failure] });
+  }
+}
 
 /** A stock guest with this load, and its state and disk as they were before any ticker ran. */
 async function loadedStock(place: Place, ballastBytes: number) {
@@ -83,10 +97,9 @@ async function loadedStock(place: Place, ballastBytes: number) {
   return { stock, saved: await stock.keep() };
 }
 
-/** The cost of a woken idle agent is measured on the way. */
-async function withOverheadBar(ready: Promise<Findings>): Promise<Findings> {
-  const findings = await ready;
-  const overhead = findings.metrics["idle_overhead"];
-  const value = overhead?.median ?? Number.NaN;
-  return { ...findings, bars: [...findings.bars, bar("awake_idle_overhead_mib", value, 70)] };
+/** As `loadedStock`, where the guest itself is needed no more. */
+async function savedStock(place: Place, ballastBytes: number): Promise<SavedGuest> {
+  const { stock, saved } = await loadedStock(place, ballastBytes);
+  await stock.end();
+  return saved;
 }

@@ -7,7 +7,7 @@ import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
-import { bar, metric, type Findings } from "../benchmark.ts";
+import { bar, metric, found, type Findings } from "../benchmark.ts";
 import { diskUsage } from "../disk-usage.ts";
 import { run } from "../inside.ts";
 import { Agent } from "../ours/agent.ts";
@@ -39,12 +39,11 @@ export async function measureWorked({ context, daemon, shape, stock }: Place): P
     await agent.remove();
   }
   const value = median(ratios);
-  return {
+  return found({
     metrics: { worked_packs: metric("bytes", packs), worked_used: metric("bytes", used) },
     ratios: { worked_stored_vs_used: value },
     bars: [bar("worked_stored_vs_used", value, 1.5)],
-    notes: [],
-  };
+  });
 }
 
 const unpack = [
