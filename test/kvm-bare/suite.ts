@@ -18,7 +18,7 @@ import type { QemuMachine } from "../../packages/daemon/src/substrate/qemu/machi
 import type { StartTools } from "../../packages/daemon/src/substrate/qemu/machine-start.ts";
 import { buildPayload, payload } from "./payload.ts";
 
-const shape = { memoryBytes: 128 * 1024 * 1024, cpus: 1, diskBytes: 2 * 1024 ** 3 };
+const diskBytes = 2 * 1024 ** 3;
 
 /** A cut: every page that differs from zero memory, and the devices. */
 export interface Cut {
@@ -32,8 +32,14 @@ export class BareMachines {
   readonly #firmwarePath: string;
   readonly #machines: QemuMachine[] = [];
 
-  private constructor(tools: StartTools, accelerator: Accelerator, firmwarePath: string) {
+  private constructor(
+    tools: StartTools,
+    accelerator: Accelerator,
+    firmwarePath: string,
+    memoryBytes: number,
+  ) {
     const none = "0".repeat(64) as Digest;
+    const shape = { memoryBytes, cpus: 1, diskBytes };
     this.#tools = tools;
     this.#firmwarePath = firmwarePath;
     this.#facts = {
@@ -55,9 +61,10 @@ export class BareMachines {
     tools: StartTools,
     accelerator: Accelerator,
     firmwarePath: string,
+    memoryBytes = 128 * 1024 * 1024,
   ): Promise<BareMachines> {
     await writeFile(firmwarePath, buildPayload());
-    return new BareMachines(tools, accelerator, firmwarePath);
+    return new BareMachines(tools, accelerator, firmwarePath, memoryBytes);
   }
 
   async boot(): Promise<QemuMachine> {

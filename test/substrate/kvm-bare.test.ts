@@ -60,6 +60,30 @@ for (const accelerator of ["kvm", "tcg"] as const) {
       expect(numbers).toEqual(numbers.map((_, at) => first + at * payload.printEvery));
     });
 
+    test("memory beyond the hole below 4 GiB is captured and restored", async (context) => {
+      context.skip(unusable !== "", unusable);
+      const bytes = 6 * 1024 ** 3;
+      const large = await BareMachines.make(tools, accelerator, `${home.path}/large.rom`, bytes);
+      const parent = await large.boot();
+      await runFor(parent, 50);
+      const cut = await cutOf(parent);
+      // Pages around the hole and at both ends, as a guest of this size would have them.
+      const gib = 1024 ** 3 / 4096;
+      const pages = new Map(cut.pages);
+      for (const index of [3 * gib - 1, 3 * gib, 3.5 * gib, 4 * gib, 6 * gib - 1]) {
+        pages.set(index, new Uint8Array(4096).fill(index % 251));
+      }
+      const woken = await large.wake({ ...cut, pages });
+      expect(await memoryOf(woken)).toEqual(pages);
+      await runFor(woken, 50);
+      const again = await cutOf(woken);
+      expect(countOf(again)).toBeGreaterThan(countOf(cut));
+      for (const [index, page] of pages) {
+        if (index >= 3 * gib - 1) expect(again.pages.get(index)).toEqual(page);
+      }
+      await large.close();
+    });
+
     test("forks in two that both go on from one cut", async (context) => {
       context.skip(unusable !== "", unusable);
       const parent = await machines.boot();

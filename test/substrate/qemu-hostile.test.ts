@@ -1,13 +1,17 @@
 /** What only a real VM process can do wrong, and what it may not reach. */
 import { execFile, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { PerdureError, type Digest } from "@perdure/protocol";
+import { PAGE_BYTES, PerdureError, type Digest } from "@perdure/protocol";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { PageBatch } from "../../packages/daemon/src/core/ports/page.ts";
 import type { Machine, MachineSpec } from "../../packages/daemon/src/core/ports/substrate.ts";
 import type { QemuSubstrate } from "../../packages/daemon/src/substrate/qemu/qemu-substrate.ts";
+import { QmpClient } from "../../packages/daemon/src/substrate/qemu/qmp.ts";
+import { readThroughMonitor } from "../../packages/daemon/src/substrate/qemu/monitor-memory.ts";
+import { RunFolder } from "../../packages/daemon/src/substrate/qemu/run-folder.ts";
 import { testClock, type TestHome } from "./home.ts";
 import { ProbeGuest } from "./probe-guest.ts";
 import { makeLayer, qemuSubject } from "./qemu-subject.ts";
@@ -239,6 +243,29 @@ describe("QEMU, hostile or hanging", () => {
     });
   });
 
+  test("memory read through the monitor is what is read from the process", async () => {
+    const { machine, guest } = await wake(await newLayer());
+    await guest.hold(4 * 1024 * 1024, 5);
+    await machine.pause();
+    const indexes = await machine.privatePages();
+    const direct = new Map<number, string>();
+    for await (const batch of machine.readPages(indexes)) addTo(direct, batch);
+    await machine.release();
+    // The same process, asked by one who may not look into it.
+    const { record } = machine;
+    const folder = new RunFolder(home.runDir, record.id);
+    const qmp = await QmpClient.connect(folder.monitorPath, testClock(), 5000);
+    const asked = new Map<number, string>();
+    const { memoryBytes } = spec.shape;
+    for await (const batch of readThroughMonitor(qmp, folder, memoryBytes, indexes)) {
+      addTo(asked, batch);
+    }
+    qmp.close();
+    expect(asked).toEqual(direct);
+    expect(asked.size).toBe(indexes.length);
+    machines.push((await substrate.adopt(record, spec)) ?? machine);
+  });
+
   test("a host without what is asked says so", async () => {
     const report = await substrate.describeHost();
     expect(report.qemuVersion).toMatch(/^\d+\.\d+/);
@@ -247,6 +274,13 @@ describe("QEMU, hostile or hanging", () => {
     expect(report.baseAccess).toBe(substrate.needsWritableBase ? "writable" : "read-only");
   });
 });
+
+function addTo(pages: Map<number, string>, { indexes, bytes }: PageBatch): void {
+  indexes.forEach((index, at) => {
+    const page = bytes.subarray(at * PAGE_BYTES, (at + 1) * PAGE_BYTES);
+    pages.set(index, createHash("sha256").update(page).digest("hex"));
+  });
+}
 
 async function* asyncOf<T>(items: readonly T[]): AsyncGenerator<T> {
   for (const item of items) yield await Promise.resolve(item);

@@ -62,8 +62,7 @@ async function ptraceRight(): Promise<HostReport["ptrace"]> {
   if (scope === "1") {
     return {
       kind: "children",
-      detail:
-        "Yama allows only ancestors: VMs adopted after a restart cannot be captured page by page",
+      detail: "Yama allows only ancestors: VMs adopted after a restart are captured more slowly",
     };
   }
   return { kind: "none", detail: `Yama's ptrace_scope is ${scope}` };

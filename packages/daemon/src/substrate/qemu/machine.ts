@@ -6,7 +6,6 @@
  * - I2 After `kill` or `release` no method touches the process or its files.
  * - I3 `kill` works on a process that no longer answers: it needs the kernel only.
  */
-import { readFile } from "node:fs/promises";
 import { PerdureError, type SubstrateFacts } from "@perdure/protocol";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { PageBatch } from "../../core/ports/page.ts";
@@ -24,14 +23,10 @@ import { readPages, writePages, type MemoryWorkers } from "./guest-memory.ts";
 import type { Credentials } from "./isolation.ts";
 import { MachineWatch } from "./machine-watch.ts";
 import type { MemoryTask } from "./memory-worker.ts";
+import { everyPage, mayReadMemory, readThroughMonitor } from "./monitor-memory.ts";
 import type { MemoryArea } from "./page-run.ts";
-import {
-  isAlive,
-  killAndWait,
-  readStat,
-  TICKS_PER_SECOND,
-  type ProcessIdentity,
-} from "./process.ts";
+import { isAlive, killAndWait, type ProcessIdentity } from "./process.ts";
+import { processUsage, type ProcessUsage } from "./process-usage.ts";
 import { isRecord, type QmpClient } from "./qmp.ts";
 import type { RunFolder } from "./run-folder.ts";
 
@@ -68,6 +63,7 @@ export class QemuMachine implements Machine {
   #stage: "waiting" | "ready" | "ran";
   #killed: Promise<void> | null = null;
   #released = false;
+  #sees: Promise<boolean> | null = null;
 
   constructor(parts: MachineParts) {
     this.#parts = parts;
@@ -137,11 +133,18 @@ export class QemuMachine implements Machine {
   }
 
   async privatePages(): Promise<Uint32Array<ArrayBuffer>> {
-    return this.#parts.workers.scan(this.#memory());
+    try {
+      return await this.#parts.workers.scan(this.#memory());
+    } catch (error) {
+      if (await this.#maySee()) throw error;
+      return everyPage(this.facts.shape.memoryBytes);
+    }
   }
 
-  readPages(indexes: Uint32Array<ArrayBuffer>): AsyncIterable<PageBatch> {
-    return readPages(this.#parts.workers, this.#memory(), indexes);
+  async *readPages(indexes: Uint32Array<ArrayBuffer>): AsyncIterable<PageBatch> {
+    const { workers, qmp, folder } = this.#parts;
+    if (await this.#maySee()) yield* readPages(workers, this.#memory(), indexes);
+    else yield* readThroughMonitor(qmp, folder, this.facts.shape.memoryBytes, indexes);
   }
 
   async saveDevices(): Promise<Uint8Array<ArrayBuffer>> {
@@ -157,24 +160,8 @@ export class QemuMachine implements Machine {
     if (before !== null) await grants.sealed(before, credentials);
   }
 
-  async usage(): Promise<{ pssBytes: number; privateBytes: number; cpuSeconds: number }> {
-    const { pid } = this.#process;
-    try {
-      const [rollup, stat] = await Promise.all([
-        readFile(`/proc/${pid}/smaps_rollup`, "latin1"),
-        readStat(pid),
-      ]);
-      if (stat?.startTicks !== this.#process.startTicks) throw new Error("the process is gone");
-      const kib = (name: string): number =>
-        Number(new RegExp(`^${name}: +(\\d+) kB$`, "m").exec(rollup)?.[1] ?? 0);
-      return {
-        pssBytes: kib("Pss") * 1024,
-        privateBytes: (kib("Private_Clean") + kib("Private_Dirty")) * 1024,
-        cpuSeconds: stat.cpuTicks / TICKS_PER_SECOND,
-      };
-    } catch (error) {
-      throw PerdureError.from(error, "machine_failed");
-    }
+  usage(): Promise<ProcessUsage> {
+    return processUsage(this.#process);
   }
 
   async consoleTail(): Promise<string> {
@@ -221,6 +208,12 @@ export class QemuMachine implements Machine {
       return monitorEnd;
     }
     return exited === null ? "the process is gone" : exited;
+  }
+
+  /** A daemon's own children it may look into; those of an earlier one perhaps not. */
+  #maySee(): Promise<boolean> {
+    this.#sees ??= mayReadMemory(this.#process.pid);
+    return this.#sees;
   }
 
   #memory(): MemoryTask {

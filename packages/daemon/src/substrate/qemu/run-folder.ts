@@ -62,6 +62,10 @@ export class RunFolder {
     return join(this.io, "devices");
   }
 
+  get memoryPath(): string {
+    return join(this.io, "memory");
+  }
+
   async make(to: Credentials, own: boolean): Promise<void> {
     await mkdir(this.path, { mode: 0o700 });
     await mkdir(this.io, { mode: 0o700 });
