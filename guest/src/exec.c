@@ -197,7 +197,7 @@ static _Noreturn void become_program(const struct launch *launch, const struct r
     if (launch->stdio[i] >= 0 && fchown(launch->stdio[i], user.uid, user.gid) != 0) continue;
   }
   for (int i = 0; i < 3; i++) {
-    int from = launch->stdio[i] >= 0 ? launch->stdio[i] : open("/dev/null", O_RDONLY);
+    int from = launch->stdio[i] >= 0 ? launch->stdio[i] : open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (from < 0 || dup2(from, i) < 0) fail_errno(launch, "set up stdio", errno);
   }
   if (!user_become(&user)) fail_errno(launch, "become the user", errno);

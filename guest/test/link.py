@@ -145,9 +145,14 @@ class Link:
         return chosen
 
     def pump(self, timeout):
-        """Takes what is there; waits up to `timeout` for the first byte."""
+        """Takes what is there; where that is no frame, waits up to `timeout` for bytes."""
+        if self._parse():
+            return
         if select.select([self.sock], [], [], timeout)[0]:
             self._read()
+        self._parse()
+
+    def _parse(self):
         at = 0
         while len(self.buffer) - at >= 12:
             length, kind, flags, reserved, stream = struct.unpack_from("<IBBHI", self.buffer, at)
@@ -162,6 +167,7 @@ class Link:
             else:
                 self.frames.setdefault(stream, []).append((kind, payload))
         self.buffer = self.buffer[at:]
+        return at > 0
 
     # frames
 
