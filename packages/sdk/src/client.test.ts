@@ -269,6 +269,10 @@ describe("files", () => {
   it("gives the refusal, not a broken pipe, to a large upload", async () => {
     const upload = perdure.writeFile("a1", "/denied/x", Buffer.alloc(16 << 20));
     await expect(upload).rejects.toMatchObject({ code: "path_denied" });
+    for (let i = 0; i < 5; i++) {
+      const late = perdure.writeFile("a1", "/full/x", Buffer.alloc(16 << 20));
+      await expect(late).rejects.toMatchObject({ code: "disk_full" });
+    }
   });
 });
 

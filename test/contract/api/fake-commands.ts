@@ -171,7 +171,12 @@ export function createFakeCommands(): FakeCommands {
         throw new PerdureError("path_denied", `Cannot write "${target.path}": not allowed`);
       }
       const chunks: Uint8Array[] = [];
-      for await (const chunk of bytes) chunks.push(chunk);
+      for await (const chunk of bytes) {
+        if (target.path.startsWith("/full")) {
+          throw new PerdureError("disk_full", `Cannot write "${target.path}": no space left`);
+        }
+        chunks.push(chunk);
+      }
       files.set(target.path, { bytes: Buffer.concat(chunks), mode: target.mode });
     },
   };

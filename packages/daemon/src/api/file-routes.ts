@@ -61,7 +61,10 @@ function announcedSize(header: string | undefined): number {
   );
 }
 
-/** The body; a reader that gives up leaves the socket whole, so that it can still be answered. */
+/**
+ * The body. A reader that gives up leaves the socket whole, and the rest is read and dropped: many
+ * clients look at the answer only after they have sent everything.
+ */
 async function* uploaded(request: IncomingMessage): AsyncGenerator<Uint8Array> {
   try {
     for await (const chunk of request.iterator({ destroyOnReturn: false })) {
@@ -71,5 +74,7 @@ async function* uploaded(request: IncomingMessage): AsyncGenerator<Uint8Array> {
     throw new PerdureError("cancelled", "The uploader went away before the end of the file", {
       cause: error,
     });
+  } finally {
+    request.resume();
   }
 }

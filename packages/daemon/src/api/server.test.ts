@@ -365,6 +365,22 @@ describe("processes", () => {
     expect(again.at(-1)).toMatchObject({ type: "exit", exitCode: 7 });
   });
 
+  it("tells the engine at once that a reader went, though the process is silent", async () => {
+    let told: AbortSignal | undefined;
+    commands.output = (_target, _offset, signal) => {
+      told = signal;
+      return Promise.resolve({
+        [Symbol.asyncIterator]: () => ({ next: () => new Promise(() => undefined) }),
+      });
+    };
+    const request = httpRequest({ socketPath, path: outputPath(1) });
+    request.on("error", () => undefined);
+    request.end();
+    await expect.poll(() => told?.aborted).toBe(false);
+    request.destroy();
+    await expect.poll(() => told?.aborted).toBe(true);
+  });
+
   it("sends a signal, and reports it", async () => {
     const process = await exec("sleep", "60");
     const path = `/v1/agents/a1/processes/${process}/signal`;
@@ -488,6 +504,8 @@ describe("files", () => {
     const headers = { "content-length": String(body.length) };
     const denied = await send("PUT", "/v1/agents/a1/files?path=/denied/a", { headers, body });
     expect(expectTyped(denied)).toBe("path_denied");
+    const full = await send("PUT", "/v1/agents/a1/files?path=/full/a", { headers, body });
+    expect(expectTyped(full)).toBe("disk_full");
     const unknown = await send("PUT", "/v1/agents/a2/files?path=/a", { headers, body });
     expect(expectTyped(unknown)).toBe("agent_not_found");
   });
