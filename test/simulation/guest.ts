@@ -42,6 +42,8 @@ export class Guest implements GuestModel {
   gone = false;
   /** What is left of the clock's error after it was set. */
   skewMs = 0;
+  /** Told of each new value of the counter. */
+  onCount: (counter: number) => void = () => undefined;
   readonly #time: Timeline;
   #waiting: (() => void)[] = [];
   #wallOffsetMs = 0;
@@ -148,6 +150,7 @@ export class Guest implements GuestModel {
       case "count":
         this.memory.counter += Number(one);
         this.seat.disk?.write("counter", String(this.memory.counter));
+        this.onCount(this.memory.counter);
         finish(String(this.memory.counter));
         return;
       case "write":

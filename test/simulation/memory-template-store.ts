@@ -29,6 +29,7 @@ export function createMemoryTemplateStore(options: MemoryTemplateStoreOptions): 
     boot: Parameters<TemplateStore["build"]>[2],
   ): Promise<void> => {
     await faults.point("templates.build");
+    await life.pass();
     if (folder.has(key)) return;
     const basePath = `/fake/templates/${key}/base`;
     const id = makeId("dl", options.nowMs(), random.bytes(10));

@@ -16,6 +16,8 @@ export class CommitLog {
   readonly machines = new Map<string, boolean>();
   readonly generations = new Map<AgentId, number>();
   readonly violations: string[] = [];
+  /** Told of each let-out, once it is recorded. */
+  onLetOut: ((agent: Agent) => void) | null = null;
   /** Checkpoints that a plain wake let an agent out from. */
   readonly #woken = new Set<string>();
 
@@ -29,6 +31,7 @@ export class CommitLog {
     const { machine, letOut, route } = agent.lease;
     const first = letOut && this.machines.get(machine.id) !== true;
     this.machines.set(machine.id, letOut);
+    if (first) this.onLetOut?.(agent);
     if (!first || route !== "wake" || agent.head === null) return;
     const { checkpoint } = agent.head;
     if (this.#woken.has(checkpoint)) {

@@ -25,6 +25,7 @@ import { createIdentities, createImageSource } from "./image-source.ts";
 import { MemoryCheckpointStore } from "./memory-checkpoint-store.ts";
 import { createMemoryTemplateStore, type TemplateFolder } from "./memory-template-store.ts";
 import { CommitLog, observedStateStore } from "./observed-state-store.ts";
+import { Oracle } from "./oracle.ts";
 import { Random } from "./random.ts";
 import { Timeline } from "./timeline.ts";
 
@@ -50,6 +51,7 @@ export class World {
   readonly templates: TemplateFolder = new Map();
   readonly commits = new CommitLog();
   readonly cuts = new CutLog();
+  readonly oracle: Oracle;
   /** The store itself, past everything that a daemon's life or a fault is in the way of. */
   readonly state: StateStore;
   readonly stepsPassed: Step[] = [];
@@ -77,8 +79,11 @@ export class World {
     this.host = new FakeHost(this.files, (seat, saved) => {
       const guest = new Guest(seat, saved, this.time);
       guest.skewMs = this.guestSkewMs;
+      guest.onCount = (counter) => this.oracle.counted(seat.machine, counter);
       return guest;
     });
+    this.oracle = new Oracle(this.host, this.cuts);
+    this.commits.onLetOut = (agent) => this.oracle.letOut(agent);
     this.host.onCut = (process, devices) => this.cuts.captured(process, devices);
     this.state = state;
     this.#sparesPerSpec = sparesPerSpec;
@@ -87,7 +92,7 @@ export class World {
 
   /** What any part noticed that must never happen. */
   get violations(): readonly string[] {
-    return [...this.host.violations, ...this.commits.violations];
+    return [...this.host.violations, ...this.commits.violations, ...this.oracle.violations];
   }
 
   /** Ends the daemon as `kill -9` would, if it still lives; the next one settles what it left. */

@@ -99,6 +99,53 @@ async function endAt(step: Step, target: CrashTarget): Promise<World> {
   return world;
 }
 
+describe.each(["daemon", "both"] as const)(
+  "C23 the end of %s between any two operations",
+  (target) => {
+    test.each(Object.keys(scenes))("of %s leaves an agent that can be used", async (name) => {
+      const wrong: Record<string, unknown> = {};
+      for (let operation = 0, reached = true; reached; operation++) {
+        const [world, command] = await sceneOf(name);
+        const at = await endBefore(world, command, operation, target);
+        reached = at !== null;
+        if (at === null) break;
+        await world.restart();
+        await world.time.flush();
+        const found = await violationsOf(world, { leftovers: true });
+        const error = await expectUsable(world, name).catch((thrown: unknown) => String(thrown));
+        if (found.length > 0 || error !== undefined) wrong[`${operation} ${at}`] = error ?? found;
+      }
+      expect(wrong).toEqual({});
+    });
+  },
+);
+
+/** Ends the target right before the n-th operation of the command; its name, or null past the last. */
+async function endBefore(
+  world: World,
+  command: Command,
+  operation: number,
+  target: "daemon" | "both",
+): Promise<string | null> {
+  let seen = 0;
+  let at: string | null = null;
+  world.faults.onPoint = (name) => {
+    if (at !== null || seen++ < operation) return null;
+    at = name;
+    return {
+      kind: "do",
+      work: () => {
+        world.life.end();
+        if (target === "both") for (const each of world.host.processes) each.happen("exited");
+      },
+    };
+  };
+  await world.executeOrDie(command).catch(() => null);
+  await world.time.flush();
+  world.faults.clear();
+  return at;
+}
+
 async function sceneOf(name: string): Promise<[World, Command]> {
   const world = new World();
   const scene = scenes[name];

@@ -120,6 +120,7 @@ export class FakeMachine implements Machine {
     this.#silence();
     await this.#life.during(async () => {
       await this.#faults.point("machine.kill");
+      await this.#life.pass();
       this.#process.happen("exited", "killed by the daemon");
     });
   }

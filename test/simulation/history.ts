@@ -1,0 +1,212 @@
+/**
+ * One history: commands on a few agents, drawn from a seed, with faults, crashes and restarts between
+ * and inside of them; after each deed everything is checked. The same seed gives the same history.
+ */
+import { PerdureError } from "@perdure/protocol";
+import type { Command } from "../../packages/daemon/src/core/command.ts";
+import { drawFault } from "./fault-plan.ts";
+import { violationsOf } from "./invariant.ts";
+import { knownDefect } from "./known-defect.ts";
+import { checkpoint, create, exec, recover, verb } from "./scene.ts";
+import { World, type CrashTarget } from "./world.ts";
+
+const names = ["a1", "a2", "a3"] as const;
+const DEEDS = 30;
+
+/** Refusals and failures that a caller may be shown. Anything else is a defect. */
+const neverAnswered = new Set(["internal"]);
+
+export class History {
+  readonly world: World;
+  /** What was done, for the message of a failure. */
+  readonly deeds: string[] = [];
+  /** A fault or crash may be under way: what is answered need not stand a moment later. */
+  #disturbed = false;
+
+  constructor(seed: number) {
+    this.world = new World({ seed });
+  }
+
+  /** @throws at the first thing that is wrong, with all that led there */
+  async run(): Promise<void> {
+    try {
+      for (let i = 0; i < DEEDS; i++) await this.#deed();
+      await this.#settle();
+    } catch (error) {
+      const message = error instanceof Error ? error.message : String(error);
+      throw new Error(`${message}\n  ${this.deeds.join("\n  ")}`, { cause: error });
+    }
+  }
+
+  async #deed(): Promise<void> {
+    const { random, time } = this.world;
+    const draw = random.next();
+    if (draw < 0.08) await this.#disturbProcess();
+    else if (draw < 0.13) await this.#restart(false);
+    else if (draw < 0.15) await this.#restart(true);
+    else if (draw < 0.18) this.#breakLinks();
+    else if (draw < 0.22) await time.advance(random.below(600_000));
+    else if (draw < 0.3) await this.#several();
+    else if (draw < 0.45) await this.#withCrash();
+    else if (draw < 0.6) await this.#withFault();
+    else await this.#command(await this.#drawCommand());
+    await this.#check();
+  }
+
+  async #drawCommand(name = this.world.random.pick(names)): Promise<Command> {
+    const { random, state } = this.world;
+    const there = (await state.agentByName("default", name)) !== null;
+    if (!there && random.chance(0.8)) {
+      return create(name, random.pick(["checkpoint", "checkpoint", "disk", "ask"] as const));
+    }
+    switch (random.below(14)) {
+      case 0:
+        return create(name);
+      case 1:
+      case 2:
+      case 3:
+        return verb("sleep", name);
+      case 4:
+      case 5:
+        return verb("wake", name);
+      case 6:
+        return verb("checkpoint", name);
+      case 7:
+        return checkpoint(name, `n${random.below(1000)}`);
+      case 8:
+        return verb("stop", name);
+      case 9:
+        return verb("start", name);
+      case 10:
+        return recover(name, random.pick(["checkpoint", "disk"] as const));
+      case 11:
+        return random.chance(0.5) ? verb("remove", name) : verb("wake", name);
+      default:
+        return exec(name, "count", String(1 + random.below(5)));
+    }
+  }
+
+  /** Executes, and looks whether the answer is true at the moment it is given (I10). */
+  async #command(command: Command): Promise<void> {
+    const name = command.kind === "create" ? command.name : command.agent;
+    const line = this.deeds.push(`${command.kind} ${name}`) - 1;
+    try {
+      const answer = await this.world.executeOrDie(command);
+      this.deeds[line] += answer === null ? " → the daemon died" : " → done";
+      if (answer !== null && !this.#disturbed) await this.#expectTrue(command.kind, name);
+    } catch (error) {
+      if (!(error instanceof PerdureError)) throw error;
+      this.deeds[line] += ` → ${error.code}: ${error.message}`;
+      if (neverAnswered.has(error.code)) throw error;
+    }
+  }
+
+  async #expectTrue(kind: Command["kind"], name: string): Promise<void> {
+    if (kind === "remove") return;
+    const { state, lease } = await this.world.agent(name);
+    const wanted = kind === "sleep" ? "asleep" : kind === "stop" ? "stopped" : "awake";
+    if (state !== wanted) throw new Error(`I10: ${kind} was answered, ${name} is ${state}`);
+    if (wanted !== "awake") return;
+    const guest = await this.world.guest(name);
+    if (lease?.letOut !== true || !guest.running || guest.memory.frozen) {
+      throw new Error(`I10: ${kind} was answered, ${name} does not run`);
+    }
+  }
+
+  async #several(): Promise<void> {
+    const { world } = this;
+    const { random } = world;
+    const name = random.pick(names);
+    const commands: Command[] = [];
+    for (let i = 2 + random.below(4); i > 0; i--) commands.push(await this.#drawCommand(name));
+    this.deeds.push(`at once on ${name}: ${commands.map(({ kind }) => kind).join(", ")}`);
+    const answers = await world.run(
+      Promise.allSettled(commands.map((command) => world.engine.execute(command))),
+    );
+    for (const answer of answers) {
+      if (answer.status === "fulfilled") continue;
+      const error = PerdureError.from(answer.reason);
+      if (neverAnswered.has(error.code)) throw error;
+    }
+  }
+
+  async #withCrash(): Promise<void> {
+    const { random } = this.world;
+    const command = await this.#drawCommand();
+    if (knownDefect(command.kind, "crash") !== null) return;
+    const target = random.pick<CrashTarget>(["daemon", "vmm", "both"]);
+    const nth = random.below(12);
+    let passed = 0;
+    this.world.atStep = (step) => {
+      if (passed++ !== nth) return null;
+      this.deeds.push(`the end of ${target} at ${step}`);
+      return target;
+    };
+    this.#disturbed = true;
+    await this.#command(command);
+    this.world.atStep = null;
+    await this.#settle();
+  }
+
+  async #withFault(): Promise<void> {
+    const { world } = this;
+    const { point, mode, skip } = drawFault(world.random);
+    const command = await this.#drawCommand();
+    if (knownDefect(command.kind, point) !== null) return;
+    this.deeds.push(`${mode} ${point} after ${skip}`);
+    if (mode === "hang") world.faults.hang(point, { skip });
+    else {
+      const code = point.startsWith("checkpoints.") ? "disk_full" : "machine_failed";
+      const error = new PerdureError(code, `injected at ${point}`);
+      world.faults.arm(point, { kind: "fail", error }, { skip });
+    }
+    this.#disturbed = true;
+    await this.#command(command);
+    await this.#settle();
+    // What the store refused stays undone until a daemon starts.
+    if (point === "state.commit") await world.restart();
+  }
+
+  async #disturbProcess(): Promise<void> {
+    const { random, host, time } = this.world;
+    const { processes } = host;
+    if (processes.length === 0) return;
+    const process = random.pick(processes);
+    const kind = process.running
+      ? random.pick(["exited", "exited", "panic", "reset", "shutdown"] as const)
+      : "exited";
+    this.deeds.push(`${kind} of ${process.record.id}`);
+    process.happen(kind);
+    await time.flush();
+  }
+
+  async #restart(hostToo: boolean): Promise<void> {
+    this.deeds.push(hostToo ? "the host goes down" : "kill -9 of the daemon");
+    this.world.life.end();
+    if (hostToo) this.world.host.reboot();
+    await this.world.restart();
+  }
+
+  #breakLinks(): void {
+    this.deeds.push("the links break");
+    this.world.dropLinks();
+  }
+
+  async #settle(): Promise<void> {
+    const { world } = this;
+    world.faults.clear();
+    this.#disturbed = false;
+    await world.time.flush();
+    if (world.life.over) await world.restart();
+  }
+
+  async #check(): Promise<void> {
+    await this.#settle();
+    await this.world.time.flush();
+    const found = await violationsOf(this.world, {
+      leftovers: true,
+      reserved: true,
+    });
+    if (found.length > 0) throw new Error(found.join("\n"));
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * The oracle, asked each time that a let-out is recorded: is the guest exactly where its report says
+ * that it was cut? With memory: counter, disk and (where the cut was frozen) not one tick more (I4, C11,
+ * C12). Without: every counted number that reached the newest disk is there.
+ */
+import type { AgentId } from "@perdure/protocol";
+import type { Agent } from "../../packages/daemon/src/core/agent.ts";
+import type { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
+import { momentOf, type CutLog } from "./cut-log.ts";
+import { Guest } from "./guest.ts";
+
+export class Oracle {
+  readonly violations: string[] = [];
+  readonly #host: FakeHost;
+  readonly #cuts: CutLog;
+  /** Machine → the agent that was let out on it. */
+  readonly #agents = new Map<string, AgentId>();
+  /** What the newest disk of each agent holds. */
+  readonly #newest = new Map<AgentId, number>();
+
+  constructor(host: FakeHost, cuts: CutLog) {
+    this.#host = host;
+    this.#cuts = cuts;
+  }
+
+  /** A guest counted: memory and disk agree on `counter` from here on. */
+  counted(machine: string, counter: number): void {
+    const agent = this.#agents.get(machine);
+    if (agent !== undefined) this.#newest.set(agent, counter);
+  }
+
+  letOut(agent: Agent): void {
+    const { lease, report } = agent;
+    if (lease === null || report === null) return;
+    this.#agents.set(lease.machine.id, agent.id);
+    const guest = this.#host.process(lease.machine.id)?.guest;
+    if (!(guest instanceof Guest)) return;
+    const { counter, ticks, onDisk } = momentOf(guest);
+    const expect = (what: string, wanted: number, got: number): void => {
+      if (wanted === got) return;
+      const { route, generation } = report;
+      this.violations.push(
+        `oracle: ${agent.name} generation ${generation} (${route}): ${what} is ${got}, not ${wanted}`,
+      );
+    };
+    if (!guest.memory.frozen) this.violations.push(`I4: ${agent.name} ran before its let-out`);
+    expect("the generation inside", agent.generation, guest.memory.generation);
+    if (report.cut.memory && report.cut.checkpoint !== null) {
+      const then = this.#cuts.of(report.cut.checkpoint);
+      expect("the counter", then.counter, counter);
+      expect("the counter on disk", then.onDisk, onDisk);
+      if (then.frozen) expect("the ticks", then.ticks, ticks);
+    } else {
+      const newest = this.#newest.get(agent.id) ?? 0;
+      expect("the counter", newest, counter);
+      expect("the counter on disk", newest, onDisk);
+    }
+    this.#newest.set(agent.id, onDisk);
+  }
+}
