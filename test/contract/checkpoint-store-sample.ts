@@ -82,6 +82,19 @@ export async function collectPages(opened: OpenedCheckpoint): Promise<Map<number
   return pages;
 }
 
+/** The first page that only one of them has, or that differs; null where there is none. */
+export function differingPage(
+  found: ReadonlyMap<number, Uint8Array>,
+  expected: ReadonlyMap<number, Uint8Array>,
+): number | null {
+  for (const index of found.keys()) if (!expected.has(index)) return index;
+  for (const [index, page] of expected) {
+    const other = found.get(index);
+    if (other === undefined || Buffer.compare(page, other) !== 0) return index;
+  }
+  return null;
+}
+
 /** The whole memory of an opened checkpoint: its base file with its pages over it. */
 export async function wholeMemory(opened: OpenedCheckpoint): Promise<Buffer> {
   const base = opened.state?.base ?? { kind: "zero" };
@@ -109,7 +122,8 @@ export function seeded(seed: number): (below: number) => number {
 export function samplePage(draw: (below: number) => number): Uint8Array {
   const page = new Uint8Array(PAGE);
   if (draw(2) === 0) {
-    for (let i = 0; i < PAGE; i++) page[i] = draw(256);
+    const words = new Uint32Array(page.buffer);
+    for (let i = 0; i < words.length; i++) words[i] = draw(2 ** 32);
   } else {
     const word = Buffer.from(`word ${draw(1_000_000)} of a text. `);
     for (let i = 0; i < PAGE; i++) page[i] = word[i % word.length] ?? 0;

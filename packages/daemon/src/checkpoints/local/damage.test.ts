@@ -286,6 +286,24 @@ test("a manifest signed by another host's key is refused by its signature", asyn
   }
 });
 
+test("a manifest in another spelling, or with something beside it, is refused as not signed", async () => {
+  const path = home.folder(agent).manifest(draft.checkpoint);
+  const text = await readFile(path, "utf8");
+  const signed = JSON.parse(text) as Record<string, unknown>;
+  const spellings = [
+    JSON.stringify(signed, null, 1),
+    `${text}\n`,
+    JSON.stringify({ ...signed, also: 1 }),
+    text.replace("sleep", "\\u0073leep"),
+    text.replace('"key":', '"key":"","key":'),
+  ];
+  for (const spelling of spellings) {
+    expect(spelling).not.toBe(text);
+    await writeFile(path, spelling);
+    expect(await failure()).toMatchObject({ code: "checkpoint_signature", check: "signature" });
+  }
+});
+
 test("a manifest over its size limit is refused before it is parsed", async () => {
   const path = home.folder(agent).manifest(draft.checkpoint);
   await writeFile(path, Buffer.alloc(1024 * 1024 + 1, 0x20));

@@ -98,7 +98,8 @@ export class LocalCheckpointStore implements CheckpointStore {
     const folder = this.#context.folder(agent);
     await this.#change(agent, `remove the files of agent "${agent}"`, async () => {
       await this.#context.keyRing.destroyAgentKey(folder.key);
-      await rm(folder.path, { recursive: true, force: true });
+      // A background check of a file may still put its record there: then once more.
+      await rm(folder.path, { recursive: true, force: true, maxRetries: 5 });
       await syncFolder(join(this.#context.home, "agents"));
       this.#context.forgetVerified(agent);
     });

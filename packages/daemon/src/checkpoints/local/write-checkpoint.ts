@@ -39,7 +39,8 @@ export async function writeCheckpoint(
   try {
     return await new CheckpointWrite(context, folder, attempt, draft, step).run(state);
   } catch (error) {
-    await attempt.undo();
+    // What cannot be removed now is found by the next collection; the first error is the one to tell.
+    await attempt.undo().catch(() => undefined);
     if (!isDiskFull(error) || error instanceof PerdureError) throw error;
     throw await diskFull(folder.path, `write checkpoint "${draft.checkpoint}"`, attempt.needBytes);
   }
