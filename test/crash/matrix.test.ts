@@ -154,7 +154,7 @@ async function checkCounts(under: DaemonUnderTest, name: string, before: number)
   await until("the program inside to go on", async () => (await ramCount(under, name)) > ram);
   const pair = await under.sh(
     name,
-    "kill -STOP $(pgrep -f os.pwrite); sleep 0.1; cat /dev/shm/count; echo; cat /home/user/count; kill -CONT $(pgrep -f os.pwrite)",
+    "kill -STOP $(pgrep -f [o]s.pwrite); sleep 0.1; cat /dev/shm/count; echo; cat /home/user/count; kill -CONT $(pgrep -f [o]s.pwrite)",
   );
   const [ramNow = 0, diskNow = 0] = pair.split("\n").map(Number);
   expect(ramNow - diskNow).toBeGreaterThanOrEqual(0);

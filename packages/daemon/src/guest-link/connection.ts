@@ -16,6 +16,12 @@ import { encodeResync, NONCE_BYTES, SyncedScanner } from "./resync.ts";
 import { Transport } from "./transport.ts";
 import { printable } from "./violation.ts";
 
+/**
+ * A guest that is told of the old connection's end after it has read RESYNC drops its answer. So RESYNC
+ * is sent again, each time with a fresh nonce and after twice the time; the newest one alone counts.
+ */
+const GREET_AGAIN_MS = 500;
+
 interface Syncing {
   readonly scanner: SyncedScanner;
   readonly done: (error?: PerdureError) => void;
@@ -66,26 +72,43 @@ export class Connection {
     if (this.#cause !== undefined) throw this.#cause;
     if (this.#called) throw new PerdureError("internal", "A guest link is synchronised only once");
     this.#called = true;
-    const nonce = this.#clock.randomBytes(NONCE_BYTES);
-    const epoch = new DataView(this.#clock.randomBytes(4).buffer).getUint32(0, true);
     const { promise, resolve, reject } = Promise.withResolvers<undefined>();
-    const scanner = new SyncedScanner(nonce, epoch);
+    const done: Syncing["done"] = (error) =>
+      error === undefined ? resolve(undefined) : reject(error);
     this.#state = "syncing";
-    this.#syncing = {
-      scanner,
-      done: (error) => (error === undefined ? resolve(undefined) : reject(error)),
+    let discardedBytes = 0;
+    const greet = (): void => {
+      const nonce = this.#clock.randomBytes(NONCE_BYTES);
+      const epoch = new DataView(this.#clock.randomBytes(4).buffer).getUint32(0, true);
+      discardedBytes = this.#syncing?.scanner.discardedBytes ?? 0;
+      this.#syncing = { scanner: new SyncedScanner(nonce, epoch, discardedBytes), done };
+      this.#transport.send(encodeResync(nonce, epoch, generation));
     };
-    const stop = startDeadline(this.#clock, deadlineMs, () => {
+    let stopAgain = (): void => undefined;
+    const again = (afterMs: number): void => {
+      stopAgain = startDeadline(this.#clock, afterMs, () => {
+        if (this.#state !== "syncing") return;
+        greet();
+        again(afterMs * 2);
+      });
+    };
+    const stopDeadline = startDeadline(this.#clock, deadlineMs, () => {
       if (this.#state !== "syncing") return;
       this.#state = "discarding";
+      const left = this.#syncing?.scanner.discardedBytes ?? discardedBytes;
       this.#synced(
         new PerdureError(
           "guest_timeout",
-          `The guest did not answer RESYNC within ${deadlineMs} ms (${scanner.discardedBytes} bytes of left-overs)`,
+          `The guest did not answer RESYNC within ${deadlineMs} ms (${left} bytes of left-overs)`,
         ),
       );
     });
-    this.#transport.send(encodeResync(nonce, epoch, generation));
+    const stop = (): void => {
+      stopAgain();
+      stopDeadline();
+    };
+    greet();
+    again(GREET_AGAIN_MS);
     try {
       await promise;
     } finally {

@@ -43,7 +43,9 @@ export class SyncedScanner {
   #tail: Buffer = Buffer.alloc(0);
   #discardedBytes = 0;
 
-  constructor(nonce: Uint8Array, epoch: number) {
+  /** `discardedBytes`: what scanners of the same connection threw away before. */
+  constructor(nonce: Uint8Array, epoch: number, discardedBytes = 0) {
+    this.#discardedBytes = discardedBytes;
     this.#needle = Buffer.concat([syncedMagic, nonce]);
     this.#epoch = epoch;
   }
