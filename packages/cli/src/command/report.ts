@@ -31,7 +31,9 @@ function describe(report: WakeReport): string {
     ...(otherCut === null ? [] : ([["other cut", `kept as ${otherCut.keptAs}`]] as const)),
     [
       "clock",
-      clock === null ? "not set" : `${clock.skewMs} ms off, known to ± ${clock.boundMs} ms`,
+      clock === null
+        ? "not set"
+        : `${clock.skewMs.toFixed(1)} ms off, known to ± ${clock.boundMs.toFixed(1)} ms`,
     ],
     ["entropy", `${report.entropyBytes} bytes`],
   ]);

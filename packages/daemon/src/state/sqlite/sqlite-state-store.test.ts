@@ -91,20 +91,6 @@ it.each(["list", "listInState", "byName", "byId"] as const)(
   },
 );
 
-it("carries many commits on few fsyncs", async () => {
-  const store = await openSqliteStateStore({ path });
-  const began = performance.now();
-  await Promise.all(
-    Array.from({ length: 2000 }, (_, i) =>
-      store.commit([{ kind: "insert-agent", agent: sampleAgent(`n${i}`) }]),
-    ),
-  );
-  const tookMs = performance.now() - began;
-  expect(await store.allAgents()).toHaveLength(2000);
-  await store.close();
-  expect(tookMs).toBeLessThan(5000);
-});
-
 it("keeps every acknowledged commit when its process is killed in the middle", async () => {
   const acknowledged = new Set<string>();
   for (let round = 0; round < 5; round++) {
