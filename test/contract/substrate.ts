@@ -287,7 +287,8 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
       await refuses(spare.run(), "machine_failed");
       const { machine, chain } = await wake(template);
       await refuses(machine.loadDevices(template.devices), "machine_failed");
-      await refuses(machine.injectMemory(batchesOf(template)), "machine_failed");
+      const page = { indexes: Uint32Array.of(0), bytes: new Uint8Array(PAGE_BYTES) };
+      await refuses(machine.injectMemory(batchesOf(page)), "machine_failed");
       await refuses(machine.attachDisk(chain), "machine_failed");
     });
 
@@ -418,10 +419,12 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
     });
 
     test("usage and console speak of the machine", async () => {
-      const { machine } = await wake(template);
+      const { machine, guest } = await wake(template);
+      await guest.hold(HELD_BYTES, 12);
+      await machine.pause();
       const usage = await machine.usage();
-      expect(usage.privateBytes).toBeGreaterThan(0);
-      expect(usage.pssBytes).toBeGreaterThan(0);
+      expect(usage.privateBytes).toBeGreaterThan(HELD_BYTES);
+      expect(usage.pssBytes).toBeGreaterThan(HELD_BYTES);
       expect((await machine.consoleTail()).length).toBeLessThanOrEqual(4096);
     });
   });

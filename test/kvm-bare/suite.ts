@@ -158,6 +158,21 @@ export class Prints {
   }
 }
 
+/** Runs the machine until it has printed a line more, then leaves it paused. */
+export async function runToNextLine(machine: QemuMachine): Promise<void> {
+  const before = await machine.consoleTail();
+  await machine.run();
+  const end = performance.now() + 30_000;
+  const grew = async (): Promise<boolean> => {
+    const tail = await machine.consoleTail();
+    return tail !== before && tail.includes("\n", before.length < 4000 ? before.length : 0);
+  };
+  while (!(await grew()) && performance.now() < end) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  await machine.pause();
+}
+
 /** Runs the machine for a while, then leaves it paused. */
 export async function runFor(machine: QemuMachine, ms: number): Promise<void> {
   await machine.run();

@@ -2,7 +2,15 @@ import { access } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { StartTools } from "../../packages/daemon/src/substrate/qemu/machine-start.ts";
 import { openStartTools } from "../../packages/daemon/src/substrate/qemu/start-tools.ts";
-import { BareMachines, countOf, cutOf, memoryOf, Prints, runFor } from "../kvm-bare/suite.ts";
+import {
+  BareMachines,
+  countOf,
+  cutOf,
+  memoryOf,
+  Prints,
+  runFor,
+  runToNextLine,
+} from "../kvm-bare/suite.ts";
 import { payload } from "../kvm-bare/payload.ts";
 import { TestHome, testClock } from "./home.ts";
 
@@ -38,7 +46,7 @@ for (const accelerator of ["kvm", "tcg"] as const) {
       const prints = new Prints();
       let before = 0;
       for (let cycle = 0; cycle < 5; cycle++) {
-        await runFor(machine, 100);
+        await runToNextLine(machine);
         const cut = await cutOf(machine);
         const count = countOf(cut);
         expect(count).toBeGreaterThan(before);
@@ -50,7 +58,7 @@ for (const accelerator of ["kvm", "tcg"] as const) {
         await machine.kill();
         machine = woken;
       }
-      await runFor(machine, 100);
+      await runToNextLine(machine);
       expect(countOf({ pages: await memoryOf(machine) })).toBeGreaterThan(before);
       prints.add(await machine.consoleTail());
       const { numbers } = prints;

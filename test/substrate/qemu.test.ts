@@ -1,7 +1,5 @@
 import { qemuSubject } from "./qemu-subject.ts";
 import { substrateContract } from "../contract/substrate.ts";
 
-substrateContract("QEMU", () => qemuSubject({ own: false }));
-if (process.getuid?.() === 0) {
-  substrateContract("QEMU, a user for every process", () => qemuSubject({ own: true }));
-}
+// As root every VM process has a user of its own, as in the daemon; else all share the caller's.
+substrateContract("QEMU", () => qemuSubject({ own: process.getuid?.() === 0 }));
