@@ -35,49 +35,19 @@ const scenes: Readonly<Record<string, readonly [Deed[], Command]>> = {
 const verbOf = (step: Step): string => step.split(".")[0] ?? "";
 const targets = ["daemon", "vmm", "both"] as const;
 
-/** Defects that are known and not repaired yet; a test here goes red when they are. */
-const unusable: Readonly<Record<string, string>> = {
-  "daemon stop.powered-off": "a guest that is off is adopted and run",
-  "vmm stop.begun": "a stop that fails leaves the agent stopping",
-  "vmm checkpoint.layer-switched": "the reserved room is not given back",
-};
-const leavesFiles = new Set(
-  [
-    ...["sleep.published", "sleep.machine-gone", "stop.published"].flatMap((step) => [
-      `daemon ${step}`,
-      `both ${step}`,
-    ]),
-    ...steps
-      .filter((step) => /^(sleep|checkpoint)\..*-(written|synced)$/.test(step))
-      .map((step) => `both ${step}`),
-    "both checkpoint.published",
-    ...["stop.layers-synced", "stop.manifest-written"].flatMap((step) => [
-      `daemon ${step}`,
-      `both ${step}`,
-    ]),
-  ].filter((at) => unusable[at] === undefined),
-);
-
 test("every step belongs to a verb of this table", () => {
   expect(steps.filter((step) => scenes[verbOf(step)] === undefined)).toEqual([]);
 });
 
 describe.each(targets)("C23 the end of %s", (target) => {
-  for (const step of steps) {
-    const at = `${target} ${step}`;
-    const defect = unusable[at];
-    const usable = defect === undefined ? test : test.fails;
-    usable(`at ${step} leaves an agent that can be used`, async () => {
+  test.each(steps)(
+    "at %s leaves an agent that can be used, and no file of nobody",
+    async (step) => {
       const world = await endAt(step, target);
-      expect(await violationsOf(world, { leftovers: true })).toEqual([]);
+      expect(await violationsOf(world)).toEqual([]);
       await expectUsable(world, verbOf(step));
-    });
-    // Restart collects nothing of an agent without a machine, nor after a crash.
-    const tidy = leavesFiles.has(at) || defect !== undefined ? test.fails : test;
-    tidy(`at ${step} leaves no file of nobody`, async () => {
-      expect(await violationsOf(await endAt(step, target))).toEqual([]);
-    });
-  }
+    },
+  );
 });
 
 /** A world in which the target ended at the step and a new daemon has settled what was left. */
