@@ -137,7 +137,8 @@ async function adopt(actor: Actor): Promise<void> {
       message: PerdureError.from(error).message,
     });
   }
-  await actor.save({ state: "awake" });
+  // A machine that still waits for room tells so again, at once below.
+  await actor.save({ state: "awake", paused: null });
   actor.watch();
 }
 
