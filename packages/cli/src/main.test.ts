@@ -1,6 +1,7 @@
 /** The built command as a child process, against the real API with commands that need no VM. */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -32,8 +33,19 @@ beforeEach(async () => {
 });
 afterEach(async () => {
   await fake.close();
+  endLeftDaemons();
   await rm(folder, { recursive: true, force: true });
 });
+
+/** Those that a failed test did not end. */
+function endLeftDaemons(): void {
+  const starts = join(folder, "home", "starts");
+  if (!existsSync(starts)) return;
+  for (const pid of readFileSync(starts, "utf8").trim().split("\n").map(Number)) {
+    const words = `/proc/${pid}/cmdline`;
+    if (existsSync(words) && readFileSync(words, "utf8").includes(folder)) process.kill(pid);
+  }
+}
 
 interface Run {
   code: number | null;
