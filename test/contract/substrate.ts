@@ -406,6 +406,15 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
       await other.close();
       expect(await machine.isRunning()).toBe(false);
       await machine.attachDisk({ imagePath: null, layerPaths: [await subject.newLayer()] });
+      expect(await pagesOf(machine, Uint32Array.of(0))).toHaveLength(PAGE_BYTES);
+    });
+
+    test("a record is not adopted as another spec", async () => {
+      const { machine } = await wake(template);
+      await machine.release();
+      const shape = { ...spec.shape, cpus: spec.shape.cpus + 1 };
+      await refuses(substrate.adopt(machine.record, { ...spec, shape }), "machine_failed");
+      mine((await substrate.adopt(machine.record, spec)) ?? fail("Not adopted"));
     });
 
     test("a base that does not exist is refused and leaves nothing", async () => {

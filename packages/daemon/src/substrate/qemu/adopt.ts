@@ -5,7 +5,8 @@
  *   and the machine's name on its command line. What is left of one that is gone is removed.
  * - I2 What it is comes from the note beside its sockets, which only the daemon can write.
  */
-import type { MachineRecord } from "../../core/ports/substrate.ts";
+import { digestOf, PerdureError } from "@perdure/protocol";
+import type { MachineRecord, MachineSpec } from "../../core/ports/substrate.ts";
 import { qemuLimits } from "./limit.ts";
 import type { StartTools } from "./machine-start.ts";
 import { QemuMachine } from "./machine.ts";
@@ -20,6 +21,7 @@ import { removeMachineFiles } from "./left-over.ts";
 export async function adoptMachine(
   tools: StartTools,
   record: MachineRecord,
+  spec: MachineSpec,
 ): Promise<QemuMachine | null> {
   const found = await recognise(record.pid, tools.homeId, tools.isolation.range);
   const same = found?.id === record.id && found.identity.startTicks === record.startTicks;
@@ -33,6 +35,13 @@ export async function adoptMachine(
   // It had not been handed over yet: nobody has a lease on it, and `sweep` ends it.
   if (note === null) return null;
   const { facts, credentials } = note;
+  if (
+    digestOf(facts.shape) !== digestOf(spec.shape) ||
+    facts.kernel !== spec.boot.kernelDigest ||
+    facts.initramfs !== spec.boot.initramfsDigest
+  ) {
+    throw new PerdureError("machine_failed", `Machine ${record.id} runs another spec`);
+  }
   const areas = await readMemoryAreas(
     record.pid,
     note.basePath,

@@ -11,18 +11,18 @@ import { PAGE_BATCH_BYTES_MAX, type PageBatch } from "../../core/ports/page.ts";
 import { qemuLimits } from "./limit.ts";
 import type { MemoryTask } from "./memory-worker.ts";
 
-/** Threads that touch VM memory. */
-export class MemoryWorkers {
-  readonly #pool: Piscina;
+function startThreads(): Piscina {
+  return new Piscina({
+    filename: new URL("./memory-worker.ts", import.meta.url).href,
+    minThreads: 1,
+    maxThreads: qemuLimits.batchesAtOnce,
+    idleTimeout: 60_000,
+  });
+}
 
-  constructor() {
-    this.#pool = new Piscina({
-      filename: new URL("./memory-worker.ts", import.meta.url).href,
-      minThreads: 1,
-      maxThreads: 2,
-      idleTimeout: 60_000,
-    });
-  }
+/** Threads that touch VM memory. One is started at once: the first sleep should not wait for it. */
+export class MemoryWorkers {
+  #threads: Piscina | null = startThreads();
 
   async scan(task: MemoryTask): Promise<Uint32Array<ArrayBuffer>> {
     return (await this.#run("scan", task, [])) as Uint32Array<ArrayBuffer>;
@@ -40,13 +40,17 @@ export class MemoryWorkers {
     await this.#run("write", { ...task, ...batch }, [...buffers]);
   }
 
+  /** Ends the threads. Machines that are still in use bring them back. */
   async close(): Promise<void> {
-    await this.#pool.close();
+    const threads = this.#threads;
+    this.#threads = null;
+    await threads?.close();
   }
 
   async #run(name: string, task: object, transferList: ArrayBuffer[]): Promise<unknown> {
     try {
-      return (await this.#pool.run(task, { name, transferList })) as unknown;
+      this.#threads ??= startThreads();
+      return (await this.#threads.run(task, { name, transferList })) as unknown;
     } catch (error) {
       throw PerdureError.from(error, "machine_failed");
     }

@@ -82,7 +82,9 @@ export class MachineWatch {
     const status = await this.#status();
     if (earlier === null && status === "shutdown") {
       const text = await this.#watched.console.read();
-      await this.#ended(text.includes("reboot: Restarting system") ? "guest-reset" : "");
+      await this.#ended(
+        text.includes("reboot: Restarting system") ? "guest-reset" : "guest-shutdown",
+      );
     } else await this.#stopped(status);
   }
 
@@ -106,10 +108,12 @@ export class MachineWatch {
   }
 
   async #ended(reason: string): Promise<void> {
-    if (reason !== "guest-reset") {
+    if (reason === "guest-shutdown") {
       this.#tell({ kind: "shutdown", detail: "The guest powered off" });
       return;
     }
+    // A signal from the host, and the like: the process ends, which is told by itself.
+    if (reason !== "guest-reset") return;
     const tail = await this.#watched.console.read();
     if (tail.includes("Kernel panic - not syncing")) await this.#panicked("");
     else this.#tell({ kind: "reset", detail: "The guest asked for a reboot" });

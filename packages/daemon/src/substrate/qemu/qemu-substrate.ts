@@ -49,6 +49,11 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
   const tools = await openStartTools(options);
   const { qemu, isolation } = tools;
   const tscKhz = await hostTscKhz();
+  if (isolation.range === null) {
+    log("warn", "VM processes run as the daemon's user: for one tenant only", {
+      uid: process.getuid?.() ?? null,
+    });
+  }
 
   const acceleration = new Acceleration({
     wanted: options.accelerator,
@@ -163,7 +168,7 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
     bootTemplate: async (spec, disk, path) =>
       withDisk(await plan(spec, { kind: "new-template", path }, false), disk),
 
-    adopt: (record) => adoptMachine(tools, record),
+    adopt: (record, spec) => adoptMachine(tools, record, spec),
 
     sweep: (keep) => endLeftOvers(tools, new Set<MachineId>([...keep, ...unclaimed])),
 
