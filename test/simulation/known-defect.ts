@@ -11,10 +11,7 @@ interface KnownDefect {
   readonly why: string;
 }
 
-const known: readonly KnownDefect[] = [
-  { verb: "stop", at: /./, why: "A stop that fails or is cut short stays stopping." },
-  { verb: "checkpoint", at: /^machine\.run$/, why: "Nobody lets the CPUs go on a second time." },
-];
+const known: readonly KnownDefect[] = [];
 
 /** Why this cannot be asked of the core yet; null where it can. */
 export function knownDefect(verb: Command["kind"], at: string): string | null {

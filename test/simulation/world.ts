@@ -123,13 +123,9 @@ export class World {
 
   /** Executes until it is answered or the daemon's life is over; null then. */
   async executeOrDie<C extends Command>(command: C): Promise<ResultOf<C> | null> {
-    const died = (async () => {
-      while (!this.life.over) await new Promise((resume) => setImmediate(resume));
-      return null;
-    })();
     const done = this.engine.execute(command);
     done.catch(() => undefined);
-    return this.run(Promise.race([done, died]));
+    return this.run(Promise.race([done, this.life.ended.then(() => null)]));
   }
 
   async agent(name: string): Promise<Agent> {

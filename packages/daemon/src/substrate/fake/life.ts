@@ -3,7 +3,14 @@
  * any more and nothing that it waits for happens: its promises stay open for ever and are forgotten.
  */
 export class Life {
+  /** Resolves when it is over. */
+  readonly ended: Promise<void>;
   #over = false;
+  #end: () => void = () => undefined;
+
+  constructor() {
+    this.ended = new Promise((resolve) => (this.#end = resolve));
+  }
 
   get over(): boolean {
     return this.#over;
@@ -11,6 +18,7 @@ export class Life {
 
   end(): void {
     this.#over = true;
+    this.#end();
   }
 
   /** Goes on in the same life only. */
