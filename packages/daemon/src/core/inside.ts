@@ -154,7 +154,12 @@ async function* readOutput(
     }
   } catch (error) {
     if (error instanceof PerdureError && error.code === "interrupted") {
-      yield { type: "interrupted", reason: error.message, offset: next };
+      const { reason } = error.details;
+      yield {
+        type: "interrupted",
+        reason: typeof reason === "string" ? reason : error.message,
+        offset: next,
+      };
       return;
     }
     throw error;
