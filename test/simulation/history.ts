@@ -91,13 +91,16 @@ export class History {
   async #command(command: Command): Promise<void> {
     const name = command.kind === "create" ? command.name : command.agent;
     const line = this.deeds.push(`${command.kind} ${name}`) - 1;
+    const note = (outcome: string): void => {
+      this.deeds[line] = `${command.kind} ${name} → ${outcome}`;
+    };
     try {
       const answer = await this.world.executeOrDie(command);
-      this.deeds[line] += answer === null ? " → the daemon died" : " → done";
+      note(answer === null ? "the daemon died" : "done");
       if (answer !== null && !this.#disturbed) await this.#expectTrue(command.kind, name);
     } catch (error) {
       if (!(error instanceof PerdureError)) throw error;
-      this.deeds[line] += ` → ${error.code}: ${error.message}`;
+      note(`${error.code}: ${error.message}`);
       if (neverAnswered.has(error.code)) throw error;
     }
   }

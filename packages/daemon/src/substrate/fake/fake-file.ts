@@ -1,5 +1,5 @@
 /** The files that fake machines map and write: in memory, or under a real data directory. */
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 
 export interface FakeFiles {
@@ -20,16 +20,27 @@ export class MemoryFiles implements FakeFiles {
   }
 }
 
-export const realFiles: FakeFiles = {
-  read(path) {
-    try {
-      return readFileSync(path);
-    } catch {
-      return null;
+/** Files of this size and more are bases: they are read once as long as they stay the same. */
+const BASE_BYTES_MIN = 1024 * 1024;
+
+/** Files of the real file system. */
+export class RealFiles implements FakeFiles {
+  readonly #bases = new Map<string, { readonly changedMs: number; readonly bytes: Uint8Array }>();
+
+  read(path: string): Uint8Array | null {
+    const facts = statSync(path, { throwIfNoEntry: false });
+    if (facts === undefined) return null;
+    const known = this.#bases.get(path);
+    if (known?.changedMs === facts.mtimeMs) return known.bytes;
+    const bytes = readFileSync(path);
+    if (bytes.length >= BASE_BYTES_MIN) {
+      this.#bases.set(path, { changedMs: facts.mtimeMs, bytes });
     }
-  },
-  write(path, bytes) {
+    return bytes;
+  }
+
+  write(path: string, bytes: Uint8Array): void {
     mkdirSync(dirname(path), { recursive: true });
     writeFileSync(path, bytes);
-  },
-};
+  }
+}

@@ -70,13 +70,17 @@ export class FakeMemory {
     return Uint8Array.from(whole.subarray(4, 4 + length));
   }
 
-  /** SHA-256 of what a reader of this memory sees; zero pages count as absent. */
+  /** Digest of what a reader of this memory sees; zero pages count as absent. */
   digest(): string {
+    const sums = new Map(this.#base === null ? [] : baseSums(this.#base));
+    for (const [index, page] of this.#pages) {
+      const sum = pageSum(page);
+      if (sum === null) sums.delete(index);
+      else sums.set(index, sum);
+    }
     const hash = createHash("sha256");
-    for (let index = 0; index < this.pageCount; index++) {
-      const page = this.page(index);
-      if (page === zeroPage || Buffer.compare(page, zeroPage) === 0) continue;
-      hash.update(`${index}:`).update(page);
+    for (const [index, sum] of [...sums].sort(([one], [two]) => one - two)) {
+      hash.update(`${index}:${sum};`);
     }
     return hash.digest("hex");
   }
@@ -90,3 +94,24 @@ export class FakeMemory {
 }
 
 const zeroPage = new Uint8Array(PAGE_BYTES);
+
+/** Sums of the pages of bases, which never change: by the bytes that hold them. */
+const sumsOfBases = new WeakMap<Uint8Array, ReadonlyMap<number, string>>();
+
+function baseSums(base: Uint8Array): ReadonlyMap<number, string> {
+  const known = sumsOfBases.get(base);
+  if (known !== undefined) return known;
+  const sums = new Map<number, string>();
+  for (let at = 0; at < base.length; at += PAGE_BYTES) {
+    const sum = pageSum(base.subarray(at, at + PAGE_BYTES));
+    if (sum !== null) sums.set(at / PAGE_BYTES, sum);
+  }
+  sumsOfBases.set(base, sums);
+  return sums;
+}
+
+/** Null for a page of zeros. */
+function pageSum(page: Uint8Array): string | null {
+  if (Buffer.compare(page, zeroPage) === 0) return null;
+  return createHash("sha256").update(page).digest("base64");
+}

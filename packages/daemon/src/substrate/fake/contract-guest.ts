@@ -1,0 +1,78 @@
+/** A guest for the contract suite of substrates: holds memory, writes records to the disk, ticks. */
+import { createHash } from "node:crypto";
+import type { GuestModel, GuestSeat } from "./guest-model.ts";
+
+export class ContractGuest implements GuestModel {
+  readonly seat: GuestSeat;
+  ticks = 0;
+  #held: Uint8Array;
+  #running = false;
+  #waiting: (() => void)[] = [];
+
+  constructor(seat: GuestSeat, saved: Uint8Array | null) {
+    this.seat = seat;
+    const view = saved === null ? null : new DataView(saved.buffer, saved.byteOffset);
+    this.ticks = view?.getUint32(0) ?? 0;
+    this.#held = saved?.slice(4) ?? new Uint8Array();
+  }
+
+  resume(): void {
+    this.#running = true;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const goOn of waiting) goOn();
+  }
+
+  halt(): void {
+    this.#running = false;
+  }
+
+  save(): Uint8Array {
+    const all = new Uint8Array(4 + this.#held.length);
+    new DataView(all.buffer).setUint32(0, this.ticks);
+    all.set(this.#held, 4);
+    return all;
+  }
+
+  end(): void {
+    this.#running = false;
+  }
+
+  async runs(): Promise<void> {
+    while (!this.#running) await new Promise<void>((goOn) => this.#waiting.push(goOn));
+    this.ticks++;
+  }
+
+  hold(bytes: number, seed: number): string {
+    this.#held = filled(bytes, seed);
+    return this.held();
+  }
+
+  held(): string {
+    return sha256(this.#held);
+  }
+
+  writeDisk(offset: number, bytes: number, seed: number): string {
+    const sum = sha256(filled(bytes, seed));
+    this.seat.disk?.write(`${offset}+${bytes}`, sum);
+    return sum;
+  }
+
+  readDisk(offset: number, bytes: number): string {
+    return this.seat.disk?.read(`${offset}+${bytes}`) ?? "";
+  }
+}
+
+/** Bytes of which no page is zero. */
+function filled(bytes: number, seed: number): Uint8Array {
+  const all = new Uint8Array(bytes);
+  for (let i = 0, x = seed * 2654435761 + 1; i < bytes; i++) {
+    x = (Math.imul(x, 1664525) + 1013904223) >>> 0;
+    all[i] = x >>> 24;
+  }
+  return all;
+}
+
+function sha256(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
+}
