@@ -32,7 +32,7 @@ export interface MemoryCheckpointStoreOptions {
   readonly faults: Faults;
   readonly life: Life;
   /** Told of each write with memory, before its first step. */
-  readonly onWrite: (checkpoint: CheckpointId, devices: Uint8Array) => void;
+  readonly onWrite: (draft: CheckpointDraft, devices: Uint8Array) => void;
 }
 
 export class MemoryCheckpointStore implements CheckpointStore {
@@ -98,7 +98,7 @@ export class MemoryCheckpointStore implements CheckpointStore {
   async write(draft: CheckpointDraft, state: CapturedState | null, step: StoreStep) {
     await this.#do("write", () => undefined);
     const folder = this.#require(draft.agent);
-    if (state !== null) this.#onWrite(draft.checkpoint, state.devices);
+    if (state !== null) this.#onWrite(draft, state.devices);
     const files: string[] = [];
     const durable = async (name: string): Promise<void> => {
       await this.#life.pass();
@@ -163,6 +163,10 @@ export class MemoryCheckpointStore implements CheckpointStore {
       this.#require(agent).layers.add(layer);
       this.#files.write(layerPath(agent, layer), bytes);
     });
+  }
+
+  layerBytes(agent: AgentId, layer: LayerId): Promise<number> {
+    return Promise.resolve(this.#files.read(layerPath(agent, layer))?.length ?? 0);
   }
 
   layerPath(agent: AgentId, layer: LayerId): string {

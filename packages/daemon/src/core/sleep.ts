@@ -13,6 +13,7 @@ import { PAGE_BYTES, PerdureError, type LayerId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
+import { compactDisk } from "./compact.ts";
 import { engineLimits } from "./limit.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
@@ -27,9 +28,10 @@ export async function sleep(actor: Actor): Promise<void> {
   const machine = actor.requireMachine();
   await actor.save({ state: "falling-asleep" });
   let row: CheckpointRow;
-  const layers = actor.newestLayers();
   try {
     await actor.step("sleep.begun");
+    await compactDisk(actor);
+    const layers = actor.newestLayers();
     const quiet = await quiesce(actor.link);
     await actor.step("sleep.frozen");
     cancelIfWanted(actor);
@@ -88,6 +90,7 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
   const { parts } = actor;
   const machine = actor.requireMachine();
   const link = actor.requireLink();
+  await compactDisk(actor);
   const { lease, shape } = actor.agent;
   if (lease === null) throw new PerdureError("internal", "An awake agent has no lease");
   const layers = actor.newestLayers();

@@ -13,6 +13,7 @@ export const steps = [
   "sleep.begun",
   "sleep.frozen",
   "sleep.paused",
+  "sleep.base-written",
   "sleep.pack-written",
   "sleep.page-map-written",
   "sleep.devices-written",

@@ -5,7 +5,7 @@
  * write of the same agent half way. Reading needs no lock: what a published checkpoint names is
  * immutable until the state store lets go of it (I2).
  */
-import { mkdir, readdir, rm } from "node:fs/promises";
+import { mkdir, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { PerdureError, agentIdSchema } from "@perdure/protocol";
 import type { AgentId, CheckpointId, Digest, LayerId, Manifest } from "@perdure/protocol";
@@ -174,6 +174,10 @@ export class LocalCheckpointStore implements CheckpointStore {
 
   layerPath(agent: AgentId, layer: LayerId): string {
     return this.#context.folder(agent).layer(layer);
+  }
+
+  async layerBytes(agent: AgentId, layer: LayerId): Promise<number> {
+    return (await stat(this.layerPath(agent, layer))).blocks * 512;
   }
 
   ownBasePath(agent: AgentId, digest: Digest): string {

@@ -116,6 +116,8 @@ export interface CheckpointStore {
   /** Puts an immutable layer of a template into the agent's folder (hard link, or a copy). Durable. */
   linkLayer(agent: AgentId, layer: LayerId, fromPath: string): Promise<void>;
   layerPath(agent: AgentId, layer: LayerId): string;
+  /** Bytes on disk (allocated blocks) of one layer. */
+  layerBytes(agent: AgentId, layer: LayerId): Promise<number>;
   /** Where an own base of the agent lies; it may be gone. */
   ownBasePath(agent: AgentId, digest: Digest): string;
   removeLayer(agent: AgentId, layer: LayerId): Promise<void>;

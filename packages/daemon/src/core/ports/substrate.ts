@@ -104,6 +104,12 @@ export interface Machine {
    * immutable from then on. While paused.
    */
   addLayer(path: string): Promise<void>;
+  /**
+   * Copies what lies between the layer `below` and the top into the top, which then stands on `below`
+   * directly. The guest may run. The layers between are closed and unchanged; nothing to do where there
+   * are none. Takes as long as it takes to copy them.
+   */
+  mergeLayers(below: string): Promise<void>;
 
   /** Proportional and private memory of the process, bytes, and CPU seconds it used. */
   usage(): Promise<{ pssBytes: number; privateBytes: number; cpuSeconds: number }>;

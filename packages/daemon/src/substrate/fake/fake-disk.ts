@@ -33,6 +33,22 @@ export class FakeDisk {
     this.#layers = [...this.#layers, path];
   }
 
+  mergeLayers(below: string): void {
+    const kept = this.#layers.indexOf(below) + 1;
+    const { top } = this;
+    if (kept === 0 || top === null) {
+      throw new PerdureError("machine_failed", `"${below}" is no layer of the machine's disk`);
+    }
+    const merged = Object.assign(
+      {},
+      ...this.#layers.slice(kept).map((path) => readRecords(this.#files, path)),
+    ) as Records;
+    this.#files.write(top, Buffer.from(JSON.stringify(merged)));
+    this.#layers = [...this.#layers.slice(0, kept), top].filter(
+      (path, index, all) => all.indexOf(path) === index,
+    );
+  }
+
   read(key: string): string | null {
     return this.#view()[key] ?? null;
   }

@@ -104,6 +104,10 @@ export class FakeMachine implements Machine {
     return this.#do("addLayer", () => this.#process.addLayer(path));
   }
 
+  mergeLayers(below: string): Promise<void> {
+    return this.#do("mergeLayers", () => this.#process.mergeLayers(below));
+  }
+
   usage(): Promise<{ pssBytes: number; privateBytes: number; cpuSeconds: number }> {
     return this.#do("usage", () => {
       const privateBytes = this.#process.memory.privatePages().length * 4096;
@@ -121,7 +125,7 @@ export class FakeMachine implements Machine {
     await this.#life.during(async () => {
       await this.#faults.point("machine.kill");
       await this.#life.pass();
-      this.#process.happen("exited", "killed by the daemon");
+      this.#process.kill();
     });
   }
 

@@ -87,6 +87,11 @@ export class FakeProcess {
     if (top !== null) this.#host.seal(top);
   }
 
+  mergeLayers(below: string): void {
+    if (this.#disk === null) throw new PerdureError("machine_failed", "The machine has no disk");
+    this.#disk.mergeLayers(below);
+  }
+
   /** Starts the guest from the disk alone. */
   boot(): void {
     this.#load(null);
@@ -156,6 +161,12 @@ export class FakeProcess {
       this.#host.forget(this);
     }
     this.#tell(event);
+  }
+
+  /** The daemon that has it ends it. */
+  kill(): void {
+    if (!this.gone) this.#host.onKill?.(this);
+    this.happen("exited", "killed by the daemon");
   }
 
   assertAlive(): void {

@@ -7,9 +7,12 @@
  * - I3 Freed blocks become holes in the top (`discard=unmap`). Writes are not searched for zeroes: that
  *   costs a look at every byte and finds little that the guest did not discard.
  */
+import { createHash } from "node:crypto";
 import { PerdureError } from "@perdure/protocol";
+import type { Clock } from "../../core/ports/clock.ts";
 import type { DiskChain } from "../../core/ports/substrate.ts";
 import { node } from "./command-line.ts";
+import { withDeadline } from "./deadline.ts";
 import { qemuLimits } from "./limit.ts";
 import { isRecord, type QmpClient } from "./qmp.ts";
 
@@ -19,18 +22,26 @@ export interface LayerNotes {
   readLayers(): Promise<string[]>;
 }
 
-const layerNode = (number: number): string => `layer${number}`;
+/** Names of nodes follow from the files, so that a later daemon knows them; at most 31 characters. */
+const layerNode = (path: string): string =>
+  `layer-${createHash("sha256").update(path).digest("hex").slice(0, 20)}`;
+
+/** A merge copies at disk speed; a disk of 1 TiB is the largest there is. */
+const MERGE_DEADLINE_MS = 6 * 3600 * 1000;
+const MERGE_JOB = "merge-layers";
 
 export class Disk {
   readonly #qmp: QmpClient;
   readonly #notes: LayerNotes;
+  readonly #clock: Clock;
   /** Files of the layers, lowest first; null: known to an earlier daemon. */
   #layers: string[] | null;
 
   /** @param attached `empty` for a process that was just started */
-  constructor(qmp: QmpClient, notes: LayerNotes, attached: "empty" | "unknown") {
+  constructor(qmp: QmpClient, notes: LayerNotes, clock: Clock, attached: "empty" | "unknown") {
     this.#qmp = qmp;
     this.#notes = notes;
+    this.#clock = clock;
     this.#layers = attached === "empty" ? [] : null;
   }
 
@@ -66,8 +77,8 @@ export class Disk {
       });
     }
     for (const [number, path] of layerPaths.entries()) {
-      await this.#add(layerOptions(number, path, below, number < layerPaths.length - 1));
-      below = layerNode(number);
+      await this.#add(layerOptions(path, below, number < layerPaths.length - 1));
+      below = layerNode(path);
     }
     await this.#qmp.execute("blockdev-reopen", {
       options: [
@@ -86,44 +97,94 @@ export class Disk {
   /** Puts an empty layer on top. While paused. */
   async addLayer(path: string): Promise<void> {
     const layers = await this.#known();
-    const number = layers.length;
-    if (number === 0) {
+    const top = layers.at(-1);
+    if (top === undefined) {
       throw new PerdureError("machine_failed", "Cannot add a layer: the machine has no disk");
     }
     await this.#notes.writeLayers([...layers, path]);
-    await this.#add(layerOptions(number, path, null, false));
+    await this.#add(layerOptions(path, null, false));
     try {
       await this.#qmp.execute("blockdev-snapshot", {
-        node: layerNode(number - 1),
-        overlay: layerNode(number),
+        node: layerNode(top),
+        overlay: layerNode(path),
       });
     } catch (error) {
-      await this.#remove(number);
+      await this.#remove(path);
       throw error;
     }
     this.#layers = [...layers, path];
+  }
+
+  /** Copies the layers between `below` and the top into the top. */
+  async mergeLayers(below: string): Promise<void> {
+    const layers = await this.#known();
+    const kept = layers.indexOf(below) + 1;
+    const top = layers.at(-1);
+    if (kept === 0 || top === undefined) {
+      throw new PerdureError("machine_failed", `"${below}" is no layer of the machine's disk`);
+    }
+    const between = layers.slice(kept, -1);
+    if (between.length === 0) return;
+    await this.#streamInto(top, below);
+    // The top no longer refers to them; from the highest down none is another's backing.
+    for (const path of between.reverse()) await this.#remove(path);
+    this.#layers = [...layers.slice(0, kept), top];
+    await this.#notes.writeLayers(this.#layers);
+  }
+
+  async #streamInto(top: string, below: string): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<undefined>();
+    const undo = this.#qmp.onEvent(({ name, data }) => {
+      if (data.device !== MERGE_JOB) return;
+      const failed = typeof data.error === "string" ? data.error : name;
+      if (name === "BLOCK_JOB_COMPLETED" && data.error === undefined) resolve(undefined);
+      else if (name === "BLOCK_JOB_COMPLETED" || name === "BLOCK_JOB_CANCELLED") {
+        reject(new PerdureError("machine_failed", `Merging disk layers failed: ${failed}`));
+      }
+    });
+    const ended = this.#qmp.ended.then(({ detail }) => {
+      throw new PerdureError("machine_failed", `The monitor is closed: ${detail}`);
+    });
+    try {
+      await this.#qmp.execute("block-stream", {
+        "job-id": MERGE_JOB,
+        device: layerNode(top),
+        "base-node": layerNode(below),
+      });
+      await withDeadline(
+        this.#clock,
+        MERGE_DEADLINE_MS,
+        "Merging disk layers",
+        Promise.race([promise, ended]),
+      );
+    } finally {
+      undo();
+    }
   }
 
   /** A daemon may have died while it added a layer: one that nothing uses yet is taken away again. */
   async #known(): Promise<string[]> {
     if (this.#layers !== null) return this.#layers;
     const layers = await this.#notes.readLayers();
-    while (layers.length > 0 && (await this.#isLoose(layers.length - 1))) layers.pop();
+    for (let top = layers.at(-1); top !== undefined; top = layers.at(-1)) {
+      if (!(await this.#isLoose(top))) break;
+      layers.pop();
+    }
     this.#layers = layers;
     return layers;
   }
 
-  async #isLoose(number: number): Promise<boolean> {
+  async #isLoose(path: string): Promise<boolean> {
     const nodes = await this.#qmp.execute("query-named-block-nodes", { flat: true });
     const exists = (Array.isArray(nodes) ? (nodes as unknown[]) : []).some(
-      (entry) => isRecord(entry) && entry["node-name"] === layerNode(number),
+      (entry) => isRecord(entry) && entry["node-name"] === layerNode(path),
     );
-    return !exists || (await this.#remove(number));
+    return !exists || (await this.#remove(path));
   }
 
   /** False where the node is in use. */
-  async #remove(number: number): Promise<boolean> {
-    return this.#qmp.execute("blockdev-del", { "node-name": layerNode(number) }).then(
+  async #remove(path: string): Promise<boolean> {
+    return this.#qmp.execute("blockdev-del", { "node-name": layerNode(path) }).then(
       () => true,
       () => false,
     );
@@ -135,16 +196,15 @@ export class Disk {
 }
 
 function layerOptions(
-  number: number,
   path: string,
   backing: string | null,
   readOnly: boolean,
 ): Record<string, unknown> {
   return {
     driver: "qcow2",
-    "node-name": layerNode(number),
+    "node-name": layerNode(path),
     ...access(readOnly),
-    file: fileOf(path, `${layerNode(number)}-file`, readOnly),
+    file: fileOf(path, `${layerNode(path)}-file`, readOnly),
     backing,
   };
 }
@@ -153,6 +213,10 @@ function fileOf(path: string, name: string, readOnly: boolean): Record<string, u
   return { driver: "file", "node-name": name, filename: path, ...access(readOnly) };
 }
 
+/**
+ * A layer that was the top is sealed for everybody, and the next snapshot opens its file once more: that
+ * it may then be had read-only alone is `auto-read-only`. A top that cannot be written is never attached.
+ */
 function access(readOnly: boolean): Record<string, unknown> {
-  return { "read-only": readOnly, "auto-read-only": false, discard: "unmap" };
+  return { "read-only": readOnly, "auto-read-only": !readOnly, discard: "unmap" };
 }

@@ -73,7 +73,12 @@ export class QemuMachine implements Machine {
     this.#process = { pid: parts.record.pid, startTicks: parts.record.startTicks };
     this.#stage = parts.stage === "adopted" ? "ran" : parts.stage;
     this.#console = new ConsoleTail(parts.qmp);
-    this.#disk = new Disk(parts.qmp, parts.folder, parts.stage === "adopted" ? "unknown" : "empty");
+    this.#disk = new Disk(
+      parts.qmp,
+      parts.folder,
+      parts.clock,
+      parts.stage === "adopted" ? "unknown" : "empty",
+    );
     this.#watch = new MachineWatch({
       qmp: parts.qmp,
       console: this.#console,
@@ -158,6 +163,10 @@ export class QemuMachine implements Machine {
     await grants.top(path, credentials);
     await this.#disk.addLayer(path);
     if (before !== null) await grants.sealed(before, credentials);
+  }
+
+  mergeLayers(below: string): Promise<void> {
+    return this.#disk.mergeLayers(below);
   }
 
   usage(): Promise<ProcessUsage> {

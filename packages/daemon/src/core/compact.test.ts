@@ -1,0 +1,35 @@
+import { describe, expect, test } from "vitest";
+import { layersToKeep } from "./compact.ts";
+
+describe("a merge of disk layers", () => {
+  test("takes all small ones into the top and leaves the template's layer", () => {
+    expect(layersToKeep([1000, 1, 1, 1, 1, 1, 1, 1, 1])).toBe(1);
+  });
+
+  test("leaves a layer that is large beside what lies above it", () => {
+    expect(layersToKeep([1000, 500, 1, 1, 1, 1])).toBe(2);
+  });
+
+  test("leaves at most four below the top, however large they are", () => {
+    const sizes = Array.from({ length: 12 }, (_, index) => 4 ** (12 - index));
+    expect(layersToKeep(sizes)).toBe(4);
+  });
+
+  test("bounds the chain and the copying over a thousand equal cuts", () => {
+    let chain = [1];
+    let copied = 0;
+    let longest = 0;
+    for (let cut = 0; cut < 1000; cut++) {
+      chain.push(1);
+      longest = Math.max(longest, chain.length);
+      if (chain.length > 8) {
+        const kept = layersToKeep(chain);
+        const merged = chain.slice(kept).reduce((sum, bytes) => sum + bytes, 0);
+        copied += merged;
+        chain = [...chain.slice(0, kept), merged];
+      }
+    }
+    expect(longest).toBeLessThanOrEqual(9);
+    expect(copied).toBeLessThan(1000 * 12);
+  });
+});

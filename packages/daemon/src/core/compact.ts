@@ -1,0 +1,53 @@
+/**
+ * Compact: keeps the chain of disk layers short. Every continuation puts a new layer on top, so that the
+ * checkpoint below stays as it was; read through many layers a disk gets slow. Before a cut, layers that
+ * are small beside what lies above them are copied into the top. Sizes of what stays at least double
+ * downwards, so each byte is copied a logarithmic number of times.
+ *
+ * The layers that were merged stay whole for as long as a checkpoint names them (I2). A daemon that dies
+ * between the merge and its record leaves a record that reads the same: the top holds it all.
+ */
+import { PerdureError } from "@perdure/protocol";
+import type { Actor } from "./actor.ts";
+
+/** Layers above which a chain is merged at the next cut. At most 16 are ever attached. */
+export const LAYERS_WANTED_MAX = 8;
+/** Layers that a merge leaves below the top at most. */
+const KEPT_MAX = 4;
+
+/** Merges layers of the awake agent's disk where there are too many. Failure costs nothing but length. */
+export async function compactDisk(actor: Actor): Promise<void> {
+  const { lease } = actor.agent;
+  if (lease === null || lease.lowerLayers.length + 1 <= LAYERS_WANTED_MAX) return;
+  const { checkpoints, log } = actor.parts;
+  try {
+    const sizes = await Promise.all(
+      actor.newestLayers().map((layer) => checkpoints.layerBytes(actor.id, layer)),
+    );
+    const kept = layersToKeep(sizes);
+    const below = lease.lowerLayers[kept - 1];
+    if (below === undefined || kept === lease.lowerLayers.length) return;
+    await actor.requireMachine().mergeLayers(checkpoints.layerPath(actor.id, below));
+    await actor.save({ lease: { ...lease, lowerLayers: lease.lowerLayers.slice(0, kept) } });
+  } catch (error) {
+    const { message } = PerdureError.from(error);
+    log("warn", "Disk layers could not be merged", { agent: actor.id, message });
+  }
+}
+
+/**
+ * How many of the lowest layers stay as they are; those between them and the top go into the top.
+ *
+ * @param sizes bytes of each layer, lowest first, the top last; the lowest always stays
+ */
+export function layersToKeep(sizes: readonly number[]): number {
+  let kept = sizes.length - 1;
+  let mergedBytes = sizes.at(-1) ?? 0;
+  while (kept > 1) {
+    const next = sizes[kept - 1] ?? 0;
+    if (kept <= KEPT_MAX && next > 2 * mergedBytes) break;
+    mergedBytes += next;
+    kept--;
+  }
+  return kept;
+}
