@@ -15,6 +15,7 @@ const failing = [
   "machine.readPages",
   "machine.readBatch",
   "machine.addLayer",
+  "machine.mergeLayers",
   "links.connect",
   "link.sync",
   "link.info",

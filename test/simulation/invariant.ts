@@ -88,8 +88,10 @@ function agentViolations(
     else if (!machine.running && agent.paused === null) complain("awake, but its CPUs stand still");
   } else {
     if (agent.lease !== null) complain("I1: a lease without being awake");
-    const whole = agent.head !== null && rows.some(({ id }) => id === agent.head?.checkpoint);
-    if (!whole && agent.disk === null) complain("I2: neither a machine, a checkpoint nor a disk");
+    if (agent.disk === null) complain("I2: neither a machine nor a disk");
+  }
+  if (agent.head !== null && !rows.some(({ id }) => id === agent.head?.checkpoint)) {
+    complain("I2: the newest checkpoint is not recorded");
   }
   if (agent.state === "asleep" && agent.head?.continued !== false) {
     complain("I3: asleep on a checkpoint that was continued");

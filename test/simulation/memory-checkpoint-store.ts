@@ -242,11 +242,12 @@ export class MemoryCheckpointStore implements CheckpointStore {
     }
     const needed = kept.size * PAGE_BYTES;
     if (needed > this.#folder.freeBytes) throw diskFull(needed, this.#folder.freeBytes);
-    await durable("pack-written");
-    await durable("page-map-written");
-    await durable("devices-written");
-    if (!ownBase) return { base, pages: kept, devices };
-
+    if (!ownBase) {
+      await durable("pack-written");
+      await durable("page-map-written");
+      await durable("devices-written");
+      return { base, pages: kept, devices };
+    }
     const whole = new Uint8Array(draft.substrate.shape.memoryBytes);
     if (base.kind !== "zero") whole.set(this.#files.read(base.path) ?? []);
     for (const [index, { bytes }] of kept) whole.set(bytes, index * PAGE_BYTES);
@@ -254,6 +255,9 @@ export class MemoryCheckpointStore implements CheckpointStore {
     const path = ownBasePath(draft.agent, digest);
     this.#files.write(path, whole);
     folder.bases.add(digest);
+    await durable("base-written");
+    await durable("page-map-written");
+    await durable("devices-written");
     return { base: { kind: "own", digest, path }, pages: new Map(), devices };
   }
 

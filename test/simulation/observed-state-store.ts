@@ -6,6 +6,7 @@
 import type { AgentId } from "@perdure/protocol";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
+import type { FakeProcess } from "../../packages/daemon/src/substrate/fake/fake-process.ts";
 import type { Faults } from "../../packages/daemon/src/substrate/fake/fault.ts";
 import type { Life } from "../../packages/daemon/src/substrate/fake/life.ts";
 import type { Timeline } from "./timeline.ts";
@@ -18,10 +19,29 @@ export class CommitLog {
   readonly violations: string[] = [];
   /** Told of each let-out, once it is recorded. */
   onLetOut: ((agent: Agent) => void) | null = null;
+  /** Machine → newest row of the agent that had it; agent → its machine. */
+  readonly #leases = new Map<string, Agent>();
+  readonly #held = new Map<AgentId, string>();
   /** Checkpoints that a plain wake let an agent out from. */
   readonly #woken = new Set<string>();
 
+  /** The daemon ends a process: never one that still holds what nothing else does (I2, I10). */
+  killed({ record, happened }: FakeProcess): void {
+    const agent = this.#leases.get(record.id);
+    if (agent?.lease?.letOut !== true || happened.length > 0) return;
+    if (agent.lease.machine.id !== record.id || agent.state === "removed") return;
+    this.violations.push(
+      `I2: the machine of ${agent.name}, ${agent.state}, was ended by the daemon`,
+    );
+  }
+
   note(agent: Agent): void {
+    const held = this.#held.get(agent.id);
+    if (held !== undefined) this.#leases.set(held, agent);
+    if (agent.lease !== null) {
+      this.#held.set(agent.id, agent.lease.machine.id);
+      this.#leases.set(agent.lease.machine.id, agent);
+    }
     const before = this.generations.get(agent.id) ?? 0;
     if (agent.generation < before || agent.generation > before + 1) {
       this.violations.push(`I1: generation ${agent.generation} of ${agent.name} follows ${before}`);
@@ -29,6 +49,9 @@ export class CommitLog {
     this.generations.set(agent.id, agent.generation);
     if (agent.lease === null) return;
     const { machine, letOut, route } = agent.lease;
+    if (!this.machines.has(machine.id) && agent.generation !== before + 1) {
+      this.violations.push(`I1: ${machine.id} of ${agent.name} took generation ${before} again`);
+    }
     const first = letOut && this.machines.get(machine.id) !== true;
     this.machines.set(machine.id, letOut);
     if (first) this.onLetOut?.(agent);

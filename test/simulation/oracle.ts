@@ -35,7 +35,7 @@ export class Oracle {
     this.#agents.set(lease.machine.id, agent.id);
     const guest = this.#host.process(lease.machine.id)?.guest;
     if (!(guest instanceof Guest)) return;
-    const { counter, ticks, onDisk } = momentOf(guest);
+    const { counter, ticks, onDisk, reseeds } = momentOf(guest);
     const expect = (what: string, wanted: number, got: number): void => {
       if (wanted === got) return;
       const { route, generation } = report;
@@ -47,10 +47,12 @@ export class Oracle {
     expect("the generation inside", agent.generation, guest.memory.generation);
     if (report.cut.memory && report.cut.checkpoint !== null) {
       const then = this.#cuts.of(report.cut.checkpoint);
+      expect("the times that entropy was added", then.reseeds + 1, reseeds);
       expect("the counter", then.counter, counter);
       expect("the counter on disk", then.onDisk, onDisk);
       if (then.frozen) expect("the ticks", then.ticks, ticks);
     } else {
+      expect("the times that entropy was added", 1, reseeds);
       const newest = this.#newest.get(agent.id) ?? 0;
       expect("the counter", newest, counter);
       expect("the counter on disk", newest, onDisk);

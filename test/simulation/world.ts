@@ -83,6 +83,7 @@ export class World {
       return guest;
     });
     this.oracle = new Oracle(this.host, this.cuts);
+    this.host.onKill = (process) => this.commits.killed(process);
     this.commits.onLetOut = (agent) => this.oracle.letOut(agent);
     this.host.onCut = (process, devices) => this.cuts.captured(process, devices);
     this.state = state;
@@ -92,7 +93,12 @@ export class World {
 
   /** What any part noticed that must never happen. */
   get violations(): readonly string[] {
-    return [...this.host.violations, ...this.commits.violations, ...this.oracle.violations];
+    return [
+      ...this.host.violations,
+      ...this.commits.violations,
+      ...this.oracle.violations,
+      ...this.cuts.violations,
+    ];
   }
 
   /** Ends the daemon as `kill -9` would, if it still lives; the next one settles what it left. */
@@ -161,7 +167,7 @@ export class World {
       host,
       faults,
       life,
-      onWrite: (checkpoint, devices) => this.cuts.wrote(checkpoint, devices),
+      onWrite: (draft, devices) => this.cuts.wrote(draft, devices),
     });
     this.engine = new Engine(
       {

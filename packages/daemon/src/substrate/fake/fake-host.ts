@@ -27,6 +27,8 @@ export class FakeHost {
   bootId = "fake-boot-1";
   /** Told of each capture of devices: that is the instant of a cut. */
   onCut: ((process: FakeProcess, devices: Uint8Array) => void) | null = null;
+  /** Told right before a daemon ends a process that lives. */
+  onKill: ((process: FakeProcess) => void) | null = null;
   /** Every process that was ever started here. */
   started = 0;
   readonly #processes = new Map<MachineId, FakeProcess>();
