@@ -23,7 +23,7 @@ import { engineLimits } from "./limit.ts";
 import { Phases } from "./phases.ts";
 import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
-import type { Machine, MemoryBase } from "./ports/substrate.ts";
+import type { Machine, MachineSpec, MemoryBase } from "./ports/substrate.ts";
 import { connectAgain } from "./reconnect.ts";
 import type { Step } from "./step.ts";
 import { passGate } from "./wake-gate.ts";
@@ -50,6 +50,16 @@ type RaiseVerb = "create" | "wake" | "recover" | "cold-start";
 
 /** Gives the agent a machine and lets it out. Holds the lane. @returns the wake report, also stored */
 export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
+  const spec = await actor.spec(origin.base);
+  try {
+    return await attempt(actor, origin, spec);
+  } finally {
+    // Only now: a spare that starts beside a wake slows it down.
+    actor.parts.spares.touch(spec);
+  }
+}
+
+async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise<WakeReport> {
   const { parts } = actor;
   const verb = verbOf(origin.route);
   const phases = new Phases(parts.clock);
@@ -61,7 +71,7 @@ export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
   let machine: Machine | null = null;
   let report: WakeReport;
   try {
-    machine = await prepareMachine(actor, origin, topLayer);
+    machine = await prepareMachine(actor, origin, spec, topLayer);
     phases.mark("machine");
     const lease: Lease = {
       machine: machine.record,
@@ -127,7 +137,6 @@ export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
   await actor.step(`${verb}.let-out`);
   report = await letOut(actor, report, phases);
   await actor.step(`${verb}.thawed`);
-  parts.spares.touch(await actor.spec(origin.base));
   return report;
 }
 
@@ -186,9 +195,13 @@ function verbOf(route: Route): RaiseVerb {
   }
 }
 
-async function prepareMachine(actor: Actor, origin: Origin, topLayer: LayerId): Promise<Machine> {
+async function prepareMachine(
+  actor: Actor,
+  origin: Origin,
+  spec: MachineSpec,
+  topLayer: LayerId,
+): Promise<Machine> {
   const { parts, agent } = actor;
-  const spec = await actor.spec(origin.base);
   if (origin.capturedOn !== null) {
     assertCompatible(agent.name, origin.capturedOn, await parts.substrate.facts(spec));
   }

@@ -13,7 +13,7 @@
  * | asleep, stopped, failed | left-overs of writes and older checkpoints are collected, in the background |
  * | removed | the removal is finished |
  */
-import { PerdureError, type AgentId } from "@perdure/protocol";
+import { PerdureError, type AgentId, type MachineId } from "@perdure/protocol";
 import { bootFiles, type Actor } from "./actor.ts";
 import type { Agent, Lease } from "./agent.ts";
 import { collectOld } from "./collect.ts";
@@ -32,10 +32,7 @@ export async function restart(
   hold: (id: AgentId, work: (actor: Actor) => Promise<void>) => Promise<void>,
 ): Promise<void> {
   const agents = await parts.state.allAgents();
-  const keep = agents.flatMap((agent) =>
-    agent.lease?.letOut === true && agent.state !== "removed" ? [agent.lease.machine.id] : [],
-  );
-  const ended = await parts.substrate.sweep(keep);
+  const ended = await parts.substrate.sweep(machinesOf(agents));
   if (ended > 0) parts.log("info", "Ended left-over VM processes", { count: ended });
   await removeUnknownFolders(parts, agents);
   const unsettled = agents.filter(
@@ -53,7 +50,16 @@ export async function restart(
       }
     }),
   );
+  // A VM that did not fit its record, and so was not adopted, would go on writing its agent's disk.
+  await parts.substrate.sweep(machinesOf(await parts.state.allAgents()));
   await expectWakes(parts, agents);
+}
+
+/** Machines that were let out and not removed since: an owner stands behind each. */
+function machinesOf(agents: readonly Agent[]): MachineId[] {
+  return agents.flatMap(({ lease, state }) =>
+    lease?.letOut === true && state !== "removed" ? [lease.machine.id] : [],
+  );
 }
 
 /** Spares for the agents that were used last. */

@@ -32,24 +32,25 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
   const { link, generation, identity } = request;
   const checks: GateCheck[] = [...request.verified];
 
-  const info = await link.info(engineLimits.clockMs);
+  const { entropyBytes } = engineLimits;
+  const [info] = await Promise.all([
+    link.info(engineLimits.clockMs),
+    link.addEntropy(request.clock.randomBytes(entropyBytes)),
+    identity === null ? undefined : link.setIdentity(identity),
+  ]);
   if (!info.frozen) await link.freeze(engineLimits.freezeMs);
   checks.push(checkFrozen(info.frozen, request.restored));
-
   const clock = await link.setClock(engineLimits.clockMs);
-  checks.push(checkClock(clock));
-  await link.addEntropy(request.clock.randomBytes(engineLimits.entropyBytes));
-  checks.push({
+  checks.push(checkClock(clock), {
     check: "entropy",
     outcome: "passed",
-    detail: `The kernel's generator was reseeded with ${engineLimits.entropyBytes} bytes of the host's.`,
+    detail: `The kernel's generator was reseeded with ${entropyBytes} bytes of the host's.`,
   });
-  if (identity === null) {
-    checks.push({ check: "identity", outcome: "not-applicable", detail: "The same computer." });
-  } else {
-    await link.setIdentity(identity);
-    checks.push({ check: "identity", outcome: "passed", detail: "A new identity was set." });
-  }
+  checks.push(
+    identity === null
+      ? { check: "identity", outcome: "not-applicable", detail: "The same computer." }
+      : { check: "identity", outcome: "passed", detail: "A new identity was set." },
+  );
   checks.push({
     check: "generation",
     outcome: "passed",
@@ -61,7 +62,7 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
     verdict: verdictOf(checks),
     letOutAtMs: null,
     clock,
-    entropyBytes: engineLimits.entropyBytes,
+    entropyBytes,
     checks,
     phases: {},
   };

@@ -126,7 +126,10 @@ export interface Substrate {
   /** What a machine of this spec would be, without starting one. Compared with manifests. */
   facts(spec: MachineSpec): Promise<SubstrateFacts>;
 
-  /** Sets how many spares of this spec to keep ready; they are started in the background. */
+  /**
+   * Sets how many spares of this spec to keep ready and starts what is missing, in the background. One
+   * that was taken is replaced at the next call: not beside the wake that took it.
+   */
   keepSpares(spec: MachineSpec, count: number): void;
   /**
    * A VM process with the base mapped, paused, waiting for state: from the pool, or started now. A

@@ -66,27 +66,15 @@ export class Disk {
       throw new PerdureError("machine_failed", "Cannot attach a disk: the machine has one");
     }
     await this.#notes.writeLayers(layerPaths);
-    let below: string | null = null;
-    if (imagePath !== null) {
-      below = "image";
-      await this.#add({
-        driver: "raw",
-        "node-name": below,
-        ...access(true),
-        file: fileOf(imagePath, `${below}-file`, true),
-      });
-    }
-    for (const [number, path] of layerPaths.entries()) {
-      await this.#add(layerOptions(path, below, number < layerPaths.length - 1));
-      below = layerNode(path);
-    }
+    const graph = chainOptions(imagePath, layerPaths);
+    await this.#add(graph);
     await this.#qmp.execute("blockdev-reopen", {
       options: [
         {
           driver: "throttle",
           "node-name": node.throttle,
           "throttle-group": node.throttleGroup,
-          file: below,
+          file: graph["node-name"],
           discard: "unmap",
         },
       ],
@@ -195,9 +183,29 @@ export class Disk {
   }
 }
 
+/** The whole chain as one nested description: one round trip, whatever its length. */
+function chainOptions(
+  imagePath: string | null,
+  layerPaths: readonly string[],
+): Record<string, unknown> {
+  let below: Record<string, unknown> | null =
+    imagePath === null
+      ? null
+      : {
+          driver: "raw",
+          "node-name": "image",
+          ...access(true),
+          file: fileOf(imagePath, "image-file", true),
+        };
+  for (const [number, path] of layerPaths.entries()) {
+    below = layerOptions(path, below, number < layerPaths.length - 1);
+  }
+  return below ?? {};
+}
+
 function layerOptions(
   path: string,
-  backing: string | null,
+  backing: Record<string, unknown> | null,
   readOnly: boolean,
 ): Record<string, unknown> {
   return {

@@ -40,7 +40,7 @@ function starter() {
 
 const settle = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 5));
 
-test("a spare is handed out once and replaced", async () => {
+test("a spare is handed out once, and replaced at the next keep", async () => {
   const { started, start } = starter();
   const { pool: spares } = pool(start);
   spares.keep("a", "spec", 2);
@@ -49,6 +49,9 @@ test("a spare is handed out once and replaced", async () => {
   const first = spares.take("a");
   const second = spares.take("a");
   expect(first).not.toBe(second);
+  await settle();
+  expect(started).toHaveLength(2);
+  spares.keep("a", "spec", 2);
   await settle();
   expect(spares.count("a")).toBe(2);
   expect(started).toHaveLength(4);
@@ -76,7 +79,7 @@ test("a start that fails is reported once and tried again only when asked", asyn
   spares.keep("a", "spec", 3);
   await settle();
   expect([tries, failures.length]).toEqual([1, 1]);
-  spares.take("a");
+  spares.keep("a", "spec", 3);
   await settle();
   expect(tries).toBe(2);
 });

@@ -40,12 +40,12 @@ export class SparePool<Spec, Spare extends Machine> {
     this.#fill(key, shelf);
   }
 
-  /** From the shelf, or null. */
+  /**
+   * From the shelf, or null. Its place is filled at the next `keep`: whoever takes a spare is in the
+   * middle of a wake, and a process that starts beside it would slow that down.
+   */
   take(key: string): Spare | null {
-    const shelf = this.#shelves.get(key);
-    const machine = shelf?.ready.shift() ?? null;
-    if (shelf !== undefined) this.#fill(key, shelf);
-    return machine;
+    return this.#shelves.get(key)?.ready.shift() ?? null;
   }
 
   /** Spares that are ready now. */
