@@ -337,6 +337,7 @@ export function guestLinkContract(name: string, open: () => Promise<GuestLinkSub
         const link = await letOut();
         await refuses(collect(link, 999_999, 0), "process_not_found");
         await refuses(link.writeStdin(999_999, new Uint8Array(1), true), "process_not_found");
+        await refuses(link.writeStdin(999_999, new Uint8Array(0), false), "process_not_found");
         await refuses(link.signal(999_999, 9, true, DEADLINE_MS), "process_not_found");
         await refuses(link.forget(999_999), "process_not_found");
         link.close("test");
@@ -432,6 +433,16 @@ export function guestLinkContract(name: string, open: () => Promise<GuestLinkSub
         const output = collect(link, process, 0);
         await link.writeStdin(process, whole, true);
         expect(bytesOf(await output).equals(whole)).toBe(true);
+        link.close("test");
+      });
+
+      test("writes at the same time do not mix", async () => {
+        const link = await letOut();
+        const { process } = await link.exec({ ...shell(""), argv: ["/bin/cat"], stdin: true });
+        const output = collect(link, process, 0);
+        const parts = [1, 2, 3].map((byte) => Buffer.alloc(200_000, byte));
+        await Promise.all(parts.map((part, i) => link.writeStdin(process, part, i === 2)));
+        expect(bytesOf(await output).equals(Buffer.concat(parts))).toBe(true);
         link.close("test");
       });
 

@@ -171,6 +171,27 @@ describe("a guest that breaks the protocol", () => {
     expect(await code(info)).toBe("guest_protocol_violation");
   });
 
+  test("by a frame for a stream never opened loses its link, whatever may be under way", async () => {
+    const guest = await RawGuest.open();
+    const pending = code(guest.link.info(20));
+    expect(await pending).toBe("guest_timeout");
+    guest.respond(2, 0, infoFields());
+    expect(await guest.link.closed).toContain("never opened");
+  });
+
+  test("by DATA of nothing in a file loses its link", async () => {
+    const guest = await RawGuest.open();
+    const reading = guest.link.readFile("/f", "user");
+    await guest.frame(frameType.request);
+    const facts = new FieldWriter().string(tag.kind, "file").number(tag.size, 1);
+    for (const each of [tag.mode, tag.uid, tag.gid, tag.mtimeNs]) facts.number(each, 0);
+    guest.respond(1, 0, facts);
+    const next = code((await reading).bytes[Symbol.asyncIterator]().next());
+    await guest.frame(frameType.window);
+    guest.send(frameType.data, 1);
+    expect(await next).toBe("guest_protocol_violation");
+  });
+
   test("by endless frames for a stream that was cancelled loses its link", async () => {
     const guest = await RawGuest.open();
     const iterator = guest.link.attach(1, 0)[Symbol.asyncIterator]();
@@ -187,6 +208,7 @@ describe("a guest that breaks the protocol", () => {
     await guest.frame(frameType.request, 3);
     guest.respond(2, 0, infoFields());
     expect((await info).version).toBe("1");
+    guest.output(1, 0, bytes(10));
     for (let i = 0; i < 40; i++) guest.output(1, 0, bytes(65_520));
     expect(await guest.link.closed).toContain("guest_protocol_violation");
   });

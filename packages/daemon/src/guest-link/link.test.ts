@@ -15,6 +15,7 @@ import { RawGuest } from "./fake/raw-guest.ts";
 import { createGuestLinks } from "./open.ts";
 import { operation, status, tag } from "./operation.ts";
 import { WINDOW_BYTES } from "./receiver.ts";
+import { IDLE_INPUTS_MAX } from "./stdin.ts";
 import { QUEUE_BYTES_MAX } from "./transport.ts";
 
 const MIB = 1024 * 1024;
@@ -256,6 +257,20 @@ describe("files", () => {
     guest.link.close("test");
   });
 
+  test("too few bytes or a broken source are cancelled, never ended", async () => {
+    for (const source of [once(Buffer.alloc(9)), broken()]) {
+      const guest = await RawGuest.open();
+      const options = { user: "user", mode: 0o600, size: 10 };
+      const writing = guest.link.writeFile("/f", options, source).catch((error: unknown) => error);
+      await guest.frame(frameType.request);
+      guest.window(1, 100);
+      await guest.frame(frameType.cancel);
+      expect(String(await writing)).toMatch(/only 9 came|The source broke/);
+      expect(guest.frames.some((frame) => frame.type === frameType.end)).toBe(false);
+      guest.link.close("test");
+    }
+  });
+
   test("an answer of ok before the end of the bytes is not believed", async () => {
     const guest = await RawGuest.open();
     const options = { user: "user", mode: 0o600, size: 10 };
@@ -280,6 +295,22 @@ describe("files", () => {
     expect((await failure(iterator.next())).code).toBe("guest_error");
     guest.link.close("test");
   });
+});
+
+test("inputs that nobody writes to are given back to the guest, the oldest first", async () => {
+  const guest = await RawGuest.open();
+  for (let process = 1; process <= IDLE_INPUTS_MAX + 3; process++) {
+    const before = guest.frames.length;
+    const writing = guest.link.writeStdin(process, new Uint8Array(5), false);
+    await guest.frame(frameType.request, before);
+    guest.respond(process);
+    guest.window(process, 100);
+    await writing;
+  }
+  await turn();
+  const cancelled = guest.frames.filter((frame) => frame.type === frameType.cancel);
+  expect(cancelled.map((frame) => frame.stream)).toEqual([1, 2, 3]);
+  guest.link.close("test");
 });
 
 describe("deadlines of the guest", () => {
@@ -365,6 +396,11 @@ describe("over a unix socket", () => {
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   await Promise.resolve();
   yield bytes;
+}
+
+async function* broken(): AsyncGenerator<Uint8Array> {
+  yield* once(Buffer.alloc(3));
+  throw new Error("The source broke");
 }
 
 async function* endless(): AsyncGenerator<Uint8Array> {

@@ -5,7 +5,7 @@ import { FieldWriter } from "../field.ts";
 import { encodeFrame, FrameParser, frameType, u16, u32, type FrameType } from "../frame.ts";
 import { hostClock } from "../host-clock.ts";
 import { StreamGuestLink } from "../link.ts";
-import { GREETING_BYTES, syncedMagic } from "../resync.ts";
+import { GREETING_BYTES, resyncMagic, syncedMagic } from "../resync.ts";
 
 export interface HostFrame {
   readonly type: FrameType;
@@ -20,6 +20,7 @@ export class RawGuest {
   readonly frames: HostFrame[] = [];
   /** Answers RESYNC by itself; switch off before `sync` to test that. */
   answersResync = true;
+  /** The newest RESYNC. */
   greeting: Buffer | undefined;
   #parser = new FrameParser((type, stream, payload) => {
     this.frames.push({ type, stream, payload: Buffer.from(payload) });
@@ -92,16 +93,17 @@ export class RawGuest {
     }
   }
 
+  /** RESYNC may come again as long as it has not been answered; frames follow the answer. */
   #take(chunk: Buffer): void {
-    if (this.greeting !== undefined) {
-      this.#parser.push(chunk);
-      return;
-    }
     this.#received = Buffer.concat([this.#received, chunk]);
-    if (this.#received.length < GREETING_BYTES) return;
-    this.greeting = this.#received.subarray(0, GREETING_BYTES);
-    if (this.answersResync) this.write(this.synced());
-    this.#notice();
-    this.#parser.push(this.#received.subarray(GREETING_BYTES));
+    while (this.#received.subarray(0, resyncMagic.length).equals(resyncMagic)) {
+      if (this.#received.length < GREETING_BYTES) return;
+      this.greeting = this.#received.subarray(0, GREETING_BYTES);
+      this.#received = this.#received.subarray(GREETING_BYTES);
+      if (this.answersResync) this.write(this.synced());
+    }
+    const frames = this.#received;
+    this.#received = Buffer.alloc(0);
+    this.#parser.push(frames);
   }
 }
