@@ -61,7 +61,7 @@ async function demo(): Promise<void> {
   say(
     "Real work inside: a git repository with an uncommitted edit, a web server, a count in memory,",
   );
-  say("an SQLite transaction that is open");
+  show("an SQLite transaction that is open");
   await sh(repository);
   await perdure.exec(agent, ["/usr/bin/python3", "-m", "http.server", "8000"], {
     cwd: "/home/user/work",
@@ -128,7 +128,9 @@ async function demo(): Promise<void> {
 
   say("remove: its key is destroyed first");
   await perdure.remove(agent);
+  const ended = new Promise((done) => running.daemon?.once("exit", done));
   await perdure.shutdown();
+  await ended;
   show(`VM processes left: ${vmPids().length}`);
 
   process.stdout.write(`\n${"what".padEnd(36)}measured\n`);
