@@ -9,7 +9,7 @@
  * - I2 A machine's facts are those of the process that runs, also after the daemon was replaced.
  * - I3 State of one accelerator is never offered to a process of another: it is part of a spare's key.
  */
-import { readFile } from "node:fs/promises";
+import { access, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { digestOf, PerdureError, type MachineId, type SubstrateFacts } from "@perdure/protocol";
 import type { Log } from "../../core/ports/log.ts";
@@ -150,11 +150,11 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
     keepSpares: (spec, count) => spares.keep(spareKey(spec), spec, count),
 
     async takeSpare(spec) {
-      // One that died a moment ago may still stand on the shelf.
+      // One that died a moment ago, or whose sockets were removed, may still stand on the shelf.
       for (;;) {
         const machine = spares.take(spareKey(spec));
         if (machine === null) return claimed(await plan(spec, spec.base, true));
-        const ready = await machine.isRunning().then(
+        const ready = await Promise.all([machine.isRunning(), access(machine.linkPath)]).then(
           () => true,
           () => false,
         );

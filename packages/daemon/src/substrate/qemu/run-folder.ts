@@ -17,7 +17,7 @@ import {
   rm,
   writeFile,
 } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { PerdureError, type MachineId, type SubstrateFacts } from "@perdure/protocol";
 import type { MachineEvent } from "../../core/ports/substrate.ts";
 import type { Credentials } from "./isolation.ts";
@@ -67,6 +67,8 @@ export class RunFolder {
   }
 
   async make(to: Credentials, own: boolean): Promise<void> {
+    // Run directories are cleared by hosts and people, also under a daemon that runs.
+    await mkdir(dirname(this.path), { recursive: true, mode: 0o711 });
     await mkdir(this.path, { mode: 0o700 });
     await mkdir(this.io, { mode: 0o700 });
     if (!own) return;
