@@ -77,5 +77,6 @@ try {
   process.stderr.write(
     `perdured: ${message} (${code})\n${hint === undefined ? "" : `Hint: ${hint}\n`}`,
   );
-  process.exitCode = 1;
+  // What was opened before it failed would keep the process, and its lock on the data, alive.
+  process.exit(1);
 }
