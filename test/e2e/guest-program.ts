@@ -1,0 +1,78 @@
+/** Programs that tests run inside a VM as independent witnesses: what they counted is the truth. */
+
+/** Counts in RAM and, after it, on disk (O_SYNC), in lock step. Memory may be one ahead. */
+export const counter = `
+import os, time
+disk = os.open("/home/user/count", os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
+ram = os.open("/dev/shm/count", os.O_CREAT | os.O_WRONLY, 0o644)
+n = 0
+while True:
+    n += 1
+    os.pwrite(ram, b"%012d" % n, 0)
+    os.pwrite(disk, b"%012d" % n, 0)
+    time.sleep(0.01)
+`;
+
+/** One line a step: number, wall clock, the generation read after it, a random number drawn after that. */
+export const stepper = `
+import os, time
+steps = os.open("/dev/shm/steps", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+n = 0
+while True:
+    n += 1
+    now = time.time()
+    with open("/run/perdure/generation") as file: generation = file.read().strip()
+    drawn = os.urandom(16).hex()
+    os.write(steps, b"%d %.6f %s %s\\n" % (n, now, generation.encode(), drawn.encode()))
+    time.sleep(0.01)
+`;
+
+/** Waits for events of the generation file with inotify; writes down what it reads at each. */
+export const watcher = `
+import ctypes, os, struct
+libc = ctypes.CDLL(None)
+IN_MOVED_TO = 0x80
+fd = libc.inotify_init()
+libc.inotify_add_watch(fd, b"/run/perdure", IN_MOVED_TO)
+seen = open("/dev/shm/seen", "w", buffering=1)
+print("watching", file=seen)
+while True:
+    events = os.read(fd, 4096)
+    at = 0
+    while at < len(events):
+        _, _, _, length = struct.unpack_from("iIII", events, at)
+        name = events[at + 16 : at + 16 + length].rstrip(b"\\0").decode()
+        at += 16 + length
+        if name == "generation": print(open("/run/perdure/generation").read().strip(), file=seen)
+`;
+
+/** Numbered lines without end, until \`/dev/shm/enough\` is there. */
+export const lines = `
+import os, time
+n = 0
+while not os.path.exists("/dev/shm/enough"):
+    n += 1
+    print("line", n, flush=True)
+    time.sleep(0.005)
+`;
+
+export interface Step {
+  readonly number: number;
+  readonly atMs: number;
+  readonly generation: number;
+  readonly drawn: string;
+}
+
+/** What \`stepper\` wrote. An unfinished last line is left out. */
+export function parseSteps(text: string): Step[] {
+  return text
+    .split("\n")
+    .map((line) => line.split(" "))
+    .filter((words) => words[3]?.length === 32)
+    .map(([number, at, generation, drawn = ""]) => ({
+      number: Number(number),
+      atMs: Number(at) * 1000,
+      generation: Number(generation),
+      drawn,
+    }));
+}
