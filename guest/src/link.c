@@ -20,7 +20,8 @@
 #define STAGE_BYTES (32u << 10) /* what the virtio port takes in one write */
 #define QUEUE_MAX (1u << 20)
 #define RELEASE_AFTER_MS 20
-#define RETRY_AFTER_MS 200
+#define CHECK_AFTER_MS 100
+#define CHECKS_UNCONNECTED_MAX 100
 
 struct out_frame {
   struct out_frame *next;
@@ -39,7 +40,9 @@ static struct {
   void (*on_gone)(void);
   struct frame_reader reader;
   struct timer release; /* for bytes that look like the beginning of a RESYNC */
-  struct timer retry;   /* a second look at a port that did not take what waits */
+  struct timer check;   /* a second look at a port that does not take or give */
+  bool connected;       /* K5: since the RESYNC */
+  unsigned checks;
   struct out_frame *first;
   struct out_frame *last;
   size_t queued;
@@ -120,6 +123,8 @@ static void on_resync(void *context, const struct resync *resync) {
   uint32_t version = resync->version < PROTOCOL_VERSION ? resync->version : PROTOCOL_VERSION;
   synced_put(synced, resync, version);
   link_state.in_epoch = true;
+  link_state.connected = false;
+  link_state.checks = 0;
   enqueue(synced, sizeof synced, (struct bytes){NULL, 0});
 }
 
@@ -144,23 +149,24 @@ static void release_held(struct timer *timer) {
  * The port may say so late, when the next host's RESYNC was already read and its answer waits to be
  * written: so readers are detached, but neither the epoch nor what is queued ends here. RESYNC does that.
  */
-static void host_is_away(void) {
-  link_state.readable = false;
-  link_state.away = true;
-  streams_close_all();
-  if (link_state.is_socket && link_state.on_gone != NULL) link_state.on_gone();
+static void note_connected(void) {
+  link_state.connected = true;
+  link_state.checks = 0;
 }
 
-static void retry_port(struct timer *timer) {
-  (void)timer;
+/* K5. */
+static void check_port(struct timer *timer) {
   struct pollfd port = {.fd = link_state.port.fd, .events = POLLIN | POLLOUT, .revents = 0};
   if (poll(&port, 1, 0) < 0) port.revents = 0;
-  if ((port.revents & (POLLHUP | POLLERR)) != 0 && (port.revents & POLLIN) == 0) {
-    host_is_away();
-    return;
+  bool hung_up = (port.revents & (POLLHUP | POLLERR)) != 0;
+  if (!hung_up || (port.revents & POLLIN) != 0) {
+    link_state.writable = true;
+    link_state.readable = true;
+  } else if (link_state.connected || ++link_state.checks >= CHECKS_UNCONNECTED_MAX) {
+    end_epoch();
+  } else {
+    timer_arm(timer, CHECK_AFTER_MS);
   }
-  link_state.writable = true;
-  link_state.readable = true;
 }
 
 static void port_ready(struct source *source, uint32_t events) {
@@ -180,9 +186,19 @@ bool link_open(int fd, void (*on_gone)(void)) {
   link_state.writable = true;
   frame_reader_open(&link_state.reader);
   timer_open(&link_state.release, false, release_held);
-  timer_open(&link_state.retry, false, retry_port);
+  timer_open(&link_state.check, false, check_port);
   source_open(&link_state.port, fd, port_ready);
   return source_watch(&link_state.port, EPOLLIN | EPOLLOUT | EPOLLET);
+}
+
+static void host_seems_away(void) {
+  link_state.readable = false;
+  if (link_state.is_socket) {
+    end_epoch();
+    if (link_state.on_gone != NULL) link_state.on_gone();
+  } else if (link_state.in_epoch && !link_state.check.armed) {
+    timer_arm(&link_state.check, CHECK_AFTER_MS);
+  }
 }
 
 static void read_some(void) {
@@ -193,8 +209,9 @@ static void read_some(void) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) {
       link_state.readable = false;
+      note_connected();
     } else if (got <= 0) {
-      host_is_away();
+      host_seems_away();
     } else {
       link_state.away = false;
       budget -= (size_t)got < budget ? (size_t)got : budget;
@@ -251,18 +268,17 @@ static bool write_some(void) {
     if (put < 0 && errno == EINTR) continue;
     if (put < 0 && errno != EAGAIN) {
       link_state.writable = false;
-      if (link_state.is_socket) host_is_away();
+      if (link_state.is_socket) host_seems_away();
     } else if (put <= 0) {
       link_state.writable = false;
     } else {
+      note_connected();
       link_state.stage_start += (size_t)put;
       budget -= (size_t)put < budget ? (size_t)put : budget;
     }
   }
-  if (link_state.writable || link_is_flushed()) {
-    timer_disarm(&link_state.retry);
-  } else if (!link_state.retry.armed) {
-    timer_arm(&link_state.retry, RETRY_AFTER_MS);
+  if (!link_state.writable && !link_is_flushed() && !link_state.check.armed) {
+    timer_arm(&link_state.check, CHECK_AFTER_MS);
   }
   return budget == 0;
 }

@@ -8,6 +8,9 @@
  *  K3 Outside of an epoch nothing is sent. An epoch begins with a RESYNC and ends with the next one,
  *     when the host is seen to be away, or when the host breaks the protocol.
  *  K4 While more than QUEUE_MAX bytes of control frames wait, nothing more is read.
+ *  K5 The kernel tells of a host that comes or goes later than of its bytes. So "nobody there" ends
+ *     the epoch only where it is still so a moment later, and only where somebody had been there since
+ *     the RESYNC (or for seconds nobody came).
  */
 #ifndef PERDURE_LINK_H
 #define PERDURE_LINK_H

@@ -13,16 +13,17 @@ import tempfile
 from link import Link, connect_unix
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-AGENT = os.path.join(HERE, "..", "build", "perdure-guest")
+AGENT = os.environ.get("AGENT") or os.path.join(HERE, "..", "build", "perdure-guest")
 MODULES = ["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
            "virtio_blk", "virtio_console"]
 TOOLS = ["sh", "cat", "echo", "sleep", "ls", "head", "tail", "id", "hostname", "date", "ps", "env",
          "mount", "dd", "df", "kill", "stat", "nice", "yes", "od", "readlink", "wc", "setsid",
-         "mkdir", "touch", "rm", "sync", "ip", "usleep", "printf", "true", "test", "grep", "free"]
+         "mkdir", "touch", "rm", "sync", "ip", "cut", "usleep", "printf", "true", "test", "grep", "free"]
 
 
 class Vm:
-    def __init__(self, kernel_folder, busybox, disk_mib=0, options="", memory_mib=256):
+    def __init__(self, kernel_folder, busybox, disk_mib=0, options="", memory_mib=256,
+                 root_option=True, cpus=1):
         self.folder = tempfile.mkdtemp(prefix="perdure-vm-")
         self.process = None
         kernel = glob.glob(os.path.join(kernel_folder, "boot", "vmlinuz-*"))[0]
@@ -35,9 +36,10 @@ class Vm:
             "qemu-system-x86_64",
             "-machine", "pc-i440fx-7.2,usb=off,vmport=off,smm=off,hpet=off",
             "-accel", "tcg,tb-size=64", "-cpu", "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16",
-            "-m", str(memory_mib), "-nodefaults", "-no-user-config", "-display", "none",
+            "-m", str(memory_mib), "-smp", str(cpus), "-nodefaults", "-no-user-config", "-display", "none",
             "-kernel", kernel, "-initrd", initramfs,
             "-serial", f"file:{self.console_path}", "-no-reboot",
+            "-monitor", f"unix:{self.folder}/monitor.sock,server=on,wait=off",
             "-device", "virtio-serial-pci",
             "-chardev", f"socket,id=link,path={self.link_path},server=on,wait=off",
             "-device", "virtserialport,chardev=link,name=perdure.link.0",
@@ -47,7 +49,9 @@ class Vm:
             disk = self._disk(busybox, disk_mib)
             command += ["-drive", f"file={disk},format=raw,if=none,id=disk",
                         "-device", "virtio-blk-pci,drive=disk"]
-        command += ["-append", f"console=ttyS0 perdure.root={root} panic=-1 quiet {options}"]
+        if root_option:
+            options += f" perdure.root={root}"
+        command += ["-append", f"console=ttyS0 panic=-1 quiet {options}"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def _tree(self, tree, busybox):
@@ -104,6 +108,18 @@ class Vm:
 
     def connect(self):
         return Link(connect_unix(self.link_path))
+
+    def monitor(self, command):
+        """One command of QEMU's monitor, such as `stop` or `cont`."""
+        with connect_unix(os.path.join(self.folder, "monitor.sock")) as sock:
+            sock.settimeout(5)
+            answer = b""
+            while not answer.endswith(b"(qemu) "):
+                answer += sock.recv(4096)
+            sock.sendall(command.encode() + b"\n")
+            answer = b""
+            while not answer.endswith(b"(qemu) "):
+                answer += sock.recv(4096)
 
     def close(self):
         if self.process is not None and self.process.poll() is None:
