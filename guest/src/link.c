@@ -159,7 +159,7 @@ static void check_port(struct timer *timer) {
   struct pollfd port = {.fd = link_state.port.fd, .events = POLLIN | POLLOUT, .revents = 0};
   if (poll(&port, 1, 0) < 0) port.revents = 0;
   bool hung_up = (port.revents & (POLLHUP | POLLERR)) != 0;
-  if (!hung_up || (port.revents & POLLIN) != 0) {
+  if (!hung_up) { /* POLLIN says nothing: it comes with every POLLHUP */
     link_state.writable = true;
     link_state.readable = true;
   } else if (link_state.connected || ++link_state.checks >= CHECKS_UNCONNECTED_MAX) {
