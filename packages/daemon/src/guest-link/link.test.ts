@@ -67,6 +67,27 @@ describe("sync", () => {
     expect(guest.link.droppedFrames).toBe(1);
   });
 
+  test("asks again with a fresh nonce, and only the newest one's answer counts", async () => {
+    const guest = new RawGuest();
+    guest.answersResync = false;
+    const state = { synced: false };
+    const syncing = guest.link.sync(1, 30_000).then(() => {
+      state.synced = true;
+    });
+    while (guest.greeting === undefined) await turn();
+    const old = guest.synced();
+    const first = guest.greeting;
+    while (guest.greeting.equals(first)) await turn();
+    expect(guest.greeting.subarray(16, 32).equals(first.subarray(16, 32))).toBe(false);
+    guest.write(old);
+    await turn();
+    await turn();
+    expect(state.synced).toBe(false);
+    guest.write(guest.synced());
+    await syncing;
+    guest.link.close("test");
+  });
+
   test("ends at its deadline, under a flood and in silence, and the link is still read", async () => {
     for (const floods of [true, false]) {
       const guest = new RawGuest();

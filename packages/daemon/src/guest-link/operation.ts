@@ -157,7 +157,8 @@ export function statusError(
   message: string | undefined,
 ): PerdureError {
   const known = statusTable.get(statusCode);
-  const said = message === undefined ? "" : printable(message);
+  // The guest, too, begins its sentences with what it could not do.
+  const said = printable(message ?? "").replaceAll(`Cannot ${action}: `, "");
   const why = said === "" ? (known?.meaning ?? `status ${statusCode} of the guest`) : said;
   return new PerdureError(known?.code ?? "guest_error", `Cannot ${action}: ${why}`, {
     details: { guestStatus: statusCode },

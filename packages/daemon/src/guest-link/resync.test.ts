@@ -45,7 +45,7 @@ describe("resync", () => {
       fc.uint8Array({ maxLength: 200 }),
       fc.constantFrom(
         syncedMagic,
-        Buffer.concat([syncedMagic, nonce.subarray(0, 15)]),
+        Buffer.concat([syncedMagic, nonce.subarray(0, 8)]),
         synced(Buffer.alloc(16)),
         Buffer.alloc(100, 0x89),
       ),
