@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Digest, MachineId } from "@perdure/protocol";
-import { realFiles } from "../../packages/daemon/src/substrate/fake/fake-file.ts";
+import { RealFiles } from "../../packages/daemon/src/substrate/fake/fake-file.ts";
 import { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
 import { FakeSubstrate } from "../../packages/daemon/src/substrate/fake/fake-substrate.ts";
 import { Faults } from "../../packages/daemon/src/substrate/fake/fault.ts";
@@ -86,7 +86,7 @@ function sum(bytes: Uint8Array): string {
 async function fakeSubject(): Promise<SubstrateSubject> {
   const folder = await mkdtemp(join(tmpdir(), "perdure-fake-"));
   const programs = new Map<string, FakeProgram>();
-  const host = new FakeHost(realFiles, (seat, saved) => {
+  const host = new FakeHost(new RealFiles(), (seat, saved) => {
     const program = new FakeProgram(seat, saved);
     programs.set(seat.machine, program);
     return program;
