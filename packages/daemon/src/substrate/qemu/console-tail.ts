@@ -17,11 +17,11 @@ export class ConsoleTail {
   /** The last bytes so far; what is already here where the VM process does not answer. */
   async read(bytesMax: number = qemuLimits.consoleTailBytes): Promise<string> {
     try {
-      const data = await this.#qmp.execute("ringbuf-read", {
-        device: consoleChardev,
-        size: qemuLimits.consoleRingBytes,
-        format: "base64",
-      });
+      const data = await this.#qmp.execute(
+        "ringbuf-read",
+        { device: consoleChardev, size: qemuLimits.consoleRingBytes, format: "base64" },
+        qemuLimits.consoleMs,
+      );
       const more = Buffer.from(typeof data === "string" ? data : "", "base64");
       this.#tail = Buffer.concat([this.#tail, more]).subarray(-qemuLimits.consoleRingBytes);
     } catch {
