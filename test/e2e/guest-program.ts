@@ -56,6 +56,27 @@ while not os.path.exists("/dev/shm/enough"):
     time.sleep(0.005)
 `;
 
+/**
+ * Takes the VM's CPU away from everything else, PID 1 included, from the moment the workload is frozen:
+ * a process of the highest real-time priority that left the workload's cgroup. Run as root.
+ */
+export function starver(seconds: number): string {
+  return `
+import os, time
+open("/sys/fs/cgroup/cgroup.procs", "w").write(str(os.getpid()))
+open("/proc/sys/kernel/sched_rt_runtime_us", "w").write("-1")
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
+events = open("/sys/fs/cgroup/workload/cgroup.events")
+open("/dev/shm/ready", "w").close()
+while "frozen 1" not in events.read():
+    time.sleep(0.005)
+    events.seek(0)
+time.sleep(0.02)
+end = time.monotonic() + ${seconds}
+while time.monotonic() < end: pass
+`;
+}
+
 export interface Step {
   readonly number: number;
   readonly atMs: number;
