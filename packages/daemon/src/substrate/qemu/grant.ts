@@ -2,7 +2,7 @@
  * Gives a VM process the files it needs and no others. Only where processes have users of their own.
  *
  * - I1 A layer that is shared with other chains is never writable by any VM process.
- * - I2 The folder of a chain's top can be passed through by the one process that writes it.
+ * - I2 The folder of a chain's top can be passed through by the one process that writes it, while it lives.
  * - I3 Folders inside of the daemon's own directories may be traversed, not listed, by others; folders
  *   outside of them are left as they are.
  */
@@ -80,6 +80,12 @@ export class Grants {
     if (this.#enabled) await this.#lower(path, to);
   }
 
+  /** The process is gone and its uid will be another's: nobody passes to its layers any more. */
+  async closed(layers: readonly string[]): Promise<void> {
+    const top = layers.at(-1);
+    if (top !== undefined && this.#isOurs(dirname(top))) await this.takeBack(dirname(top));
+  }
+
   /** A file that every process may read (kernel, initramfs, image). @throws `host_not_ready` */
   async readable(path: string): Promise<void> {
     if (!this.#enabled) return;
@@ -101,9 +107,13 @@ export class Grants {
 
   /** One of the daemon's folders becomes this process's to pass through; any other is left alone. */
   async #folder(path: string, to: Credentials): Promise<void> {
-    const ours = this.#folders.some((own) => own !== path && isInside(own, path));
+    const ours = this.#isOurs(path);
     if (ours) await own(path, to.gid, 0o710);
     await this.#reachable(ours ? path : join(path, "any"));
+  }
+
+  #isOurs(path: string): boolean {
+    return this.#folders.some((own) => own !== path && isInside(own, path));
   }
 
   async #reachable(path: string): Promise<void> {

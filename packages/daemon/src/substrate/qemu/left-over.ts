@@ -25,7 +25,9 @@ export async function endLeftOvers(
 
 /** What is left of a machine whose process is gone. Idempotent. */
 export async function removeMachineFiles(tools: StartTools, id: MachineId): Promise<void> {
-  await new RunFolder(tools.runDir, id).remove();
+  const folder = new RunFolder(tools.runDir, id);
+  await tools.grants.closed(await folder.readLayers());
+  await folder.remove();
   await rm(zeroFilePath(tools, id), { force: true });
   await tools.cgroups.remove(id);
 }

@@ -198,7 +198,9 @@ export class QemuMachine implements Machine {
     if (this.#released) return;
     this.#watch.silence();
     await this.#end();
-    await this.#parts.folder.remove();
+    const { folder, grants } = this.#parts;
+    await grants.closed(await folder.readLayers());
+    await folder.remove();
     await this.#parts.cleanUp();
   }
 
