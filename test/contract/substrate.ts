@@ -300,8 +300,10 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
       test(`a guest's ${how} is told, also to those who ask later`, async () => {
         const { machine, guest } = await wake(template);
         const event = nextEvent(machine);
+        const began = performance.now();
         guest.end(how);
         expect((await event).kind).toBe(how);
+        expect(performance.now() - began).toBeLessThan(5000);
         expect((await nextEvent(machine)).kind).toBe(how);
         expect(await machine.isRunning()).toBe(false);
         await refuses(machine.run(), "machine_failed");
