@@ -1,23 +1,8 @@
 /** Guest links of the simulation: connects to the guest of a fake machine, at the level of the port. */
 import { PerdureError } from "@perdure/protocol";
 import type { GuestLink, GuestLinks } from "../../packages/daemon/src/core/ports/guest-link.ts";
-import type { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
-import type { Faults } from "../../packages/daemon/src/substrate/fake/fault.ts";
-import type { Life } from "../../packages/daemon/src/substrate/fake/life.ts";
-import { GuestWire } from "./guest-wire.ts";
+import { GuestWire, type LinkWorld } from "./guest-wire.ts";
 import { processView } from "./guest.ts";
-import type { Timeline } from "./timeline.ts";
-
-export interface LinkWorld {
-  readonly host: FakeHost;
-  readonly faults: Faults;
-  readonly time: Timeline;
-  readonly life: Life;
-  /** Whether the state store knows that the agent on this machine was let out; null: no agent. */
-  readonly isLetOut: (machine: string) => boolean | null;
-  /** Every connection of this life. */
-  readonly wires: Set<GuestWire>;
-}
 
 export function createGuestLinks(world: LinkWorld): GuestLinks {
   return {

@@ -4,9 +4,23 @@
  */
 import { PerdureError, type ErrorCode } from "@perdure/protocol";
 import type { OutputPiece } from "../../packages/daemon/src/core/ports/guest-link.ts";
+import type { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
 import type { FakeProcess } from "../../packages/daemon/src/substrate/fake/fake-process.ts";
-import type { LinkWorld } from "./guest-links.ts";
+import type { Faults } from "../../packages/daemon/src/substrate/fake/fault.ts";
+import type { Life } from "../../packages/daemon/src/substrate/fake/life.ts";
 import { Guest } from "./guest.ts";
+import type { Timeline } from "./timeline.ts";
+
+export interface LinkWorld {
+  readonly host: FakeHost;
+  readonly faults: Faults;
+  readonly time: Timeline;
+  readonly life: Life;
+  /** Whether the state store knows that the agent on this machine was let out; null: no agent. */
+  readonly isLetOut: (machine: string) => boolean | null;
+  /** Every connection of this life. */
+  readonly wires: Set<GuestWire>;
+}
 
 const USER_DEADLINE_MS = 30_000;
 /** |skew| above which no user's work may run. */

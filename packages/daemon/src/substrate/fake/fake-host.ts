@@ -13,10 +13,10 @@ import {
 } from "@perdure/protocol";
 import type { MachineSpec } from "../../core/ports/substrate.ts";
 import type { FakeFiles } from "./fake-file.ts";
-import { FakeProcess } from "./fake-process.ts";
+import { FakeProcess, type ProcessHost } from "./fake-process.ts";
 import type { GuestMaker } from "./guest-model.ts";
 
-export class FakeHost {
+export class FakeHost implements ProcessHost {
   readonly files: FakeFiles;
   readonly makeGuest: GuestMaker;
   readonly violations: string[] = [];

@@ -11,9 +11,22 @@ import type {
 } from "../../core/ports/substrate.ts";
 import { decodeDevices, encodeDevices } from "./device-state.ts";
 import { FakeDisk } from "./fake-disk.ts";
-import type { FakeHost } from "./fake-host.ts";
+import type { FakeFiles } from "./fake-file.ts";
 import { FakeMemory } from "./fake-memory.ts";
-import type { GuestModel } from "./guest-model.ts";
+import type { GuestMaker, GuestModel } from "./guest-model.ts";
+
+/** What a process needs of the host that it runs on. */
+export interface ProcessHost {
+  readonly files: FakeFiles;
+  readonly makeGuest: GuestMaker;
+  readonly roomForDisk: boolean;
+  onCut: ((process: FakeProcess, devices: Uint8Array) => void) | null;
+  onKill: ((process: FakeProcess) => void) | null;
+  claimDisk(process: FakeProcess, layers: readonly string[]): void;
+  seal(path: string): void;
+  forget(process: FakeProcess): void;
+  violate(what: string): void;
+}
 
 export interface ProcessStart {
   readonly record: MachineRecord;
@@ -30,7 +43,7 @@ export class FakeProcess {
   readonly listeners = new Set<(event: MachineEvent) => void>();
   /** The guest, once it was booted or loaded. */
   readonly loaded: Promise<GuestModel>;
-  readonly #host: FakeHost;
+  readonly #host: ProcessHost;
   readonly #basePath: string | null;
   readonly #happened: MachineEvent[] = [];
   #stage: "waiting" | "ready" | "ran" = "waiting";
@@ -41,7 +54,7 @@ export class FakeProcess {
   #guest: GuestModel | null = null;
   #loaded: (guest: GuestModel) => void = () => undefined;
 
-  constructor(host: FakeHost, { record, spec, base, basePath }: ProcessStart) {
+  constructor(host: ProcessHost, { record, spec, base, basePath }: ProcessStart) {
     this.record = record;
     this.spec = spec;
     this.memory = new FakeMemory(spec.shape.memoryBytes, base);
