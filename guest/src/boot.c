@@ -1,7 +1,6 @@
 /* See boot.h. The root file system is root.c's part. */
 #include "boot.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
@@ -23,6 +22,7 @@
 #include "cgroup.h"
 #include "loop.h"
 #include "output_log.h"
+#include "port.h"
 #include "protocol.h"
 #include "root.h"
 #include "shutdown.h"
@@ -102,35 +102,14 @@ static void load_modules(void) {
   free(list);
 }
 
-static bool find_port(char *device, size_t capacity) {
-  static const char folder[] = "/sys/class/virtio-ports";
-  DIR *ports = opendir(folder);
-  if (ports == NULL) return false;
-  bool found = false;
-  for (struct dirent *entry; !found && (entry = readdir(ports)) != NULL;) {
-    char path[512];
-    char name[128] = "";
-    if (entry->d_name[0] == '.') continue;
-    snprintf(path, sizeof path, "%s/%s/name", folder, entry->d_name);
-    text_file_read_at(AT_FDCWD, path, name, sizeof name);
-    name[strcspn(name, "\n")] = '\0';
-    if (strcmp(name, PORT_NAME) != 0) continue;
-    int length = snprintf(device, capacity, "/dev/%s", entry->d_name);
-    found = length > 0 && (size_t)length < capacity && access(device, F_OK) == 0;
-  }
-  closedir(ports);
-  return found;
-}
-
-static int open_port(void) {
-  char device[300];
+static int wait_for_port(void) {
   uint64_t deadline_ns = monotonic_ns() + DEVICE_DEADLINE_MS * UINT64_C(1000000);
-  while (!find_port(device, sizeof device)) {
+  int port;
+  while ((port = port_open()) < 0) {
+    if (errno != ENOENT) boot_failed("cannot open the port: %s", strerror(errno));
     if (monotonic_ns() > deadline_ns) boot_failed("there is no virtio port named %s", PORT_NAME);
     usleep(DEVICE_LOOK_US);
   }
-  int port = open(device, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (port < 0) boot_failed("cannot open %s: %s", device, strerror(errno));
   return port;
 }
 
@@ -231,7 +210,7 @@ int boot(void) {
   mount_kernel_file_systems();
   protect_agent();
   load_modules();
-  int port = open_port();
+  int port = wait_for_port();
   open_root();
   make_device_links();
   if (!cgroups_open("/sys/fs/cgroup", true)) {

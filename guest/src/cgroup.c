@@ -14,6 +14,7 @@
 #include "text_file.h"
 
 #define DEPTH_MAX 16
+#define THREADS_RESERVED 256 /* kernel threads and the agent's children */
 #define FOLDER_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
 static int base_folder = -1;
@@ -32,6 +33,16 @@ static void enable_controllers(int folder) {
   text_file_write_at(folder, "cgroup.subtree_control", "+cpu");
 }
 
+/* A workload that forks without end must leave room for the children of the agent. */
+static void limit_workload(void) {
+  char text[32] = "";
+  text_file_read_at(AT_FDCWD, "/proc/sys/kernel/threads-max", text, sizeof text);
+  long threads_max = strtol(text, NULL, 10);
+  if (threads_max <= 4 * THREADS_RESERVED) return;
+  snprintf(text, sizeof text, "%ld", threads_max - THREADS_RESERVED);
+  text_file_write_at(workload_folder, "pids.max", text);
+}
+
 bool cgroups_open(const char *base, bool with_agent) {
   base_folder = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (base_folder < 0) return false;
@@ -45,6 +56,7 @@ bool cgroups_open(const char *base, bool with_agent) {
   if (workload_folder < 0 || hooks_folder < 0) return false;
   enable_controllers(base_folder);
   enable_controllers(workload_folder);
+  if (with_agent) limit_workload();
   return true;
 }
 

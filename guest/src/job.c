@@ -90,8 +90,11 @@ static void close_others(const int *keep, size_t keep_count) {
 
 void child_prepare(const int *keep, size_t keep_count) {
   close_others(keep, keep_count);
-  struct sigaction standard = {.sa_handler = SIG_DFL};
-  for (int signal = 1; signal < 65; signal++) sigaction(signal, &standard, NULL);
+  /* The kernel's own call: libc keeps some signals to itself, and those may be ignored as well. */
+  const uint64_t standard[4] = {0};
+  for (int signal = 1; signal <= 64; signal++) {
+    syscall(SYS_rt_sigaction, signal, standard, NULL, sizeof(uint64_t));
+  }
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
@@ -179,6 +182,7 @@ static void answer_with_record(struct job *job, struct bytes payload) {
 static void answer_without_record(struct job *job) {
   struct stream *stream = job->stream;
   job->stream = NULL;
+  if (job->after != NULL) job->after(STATUS_INTERNAL);
   if (stream != NULL) stream_answer(stream, STATUS_INTERNAL, "The work ended without a result");
 }
 
@@ -197,11 +201,11 @@ static void job_stream_closed(struct stream *stream) {
 static const struct stream_handler JOB_STREAM = {.expire = job_expired,
                                                  .close = job_stream_closed};
 
-void job_run(uint32_t id, const struct request *request, const struct job_plan *plan) {
+bool job_run(uint32_t id, const struct request *request, const struct job_plan *plan) {
   struct stream *stream = NULL;
   if (id != 0) {
     stream = stream_open(id, (enum operation)request->op, &JOB_STREAM, NULL);
-    if (stream == NULL) return;
+    if (stream == NULL) return false;
   }
   struct job *job = NULL;
   struct answer_pipe pipe;
@@ -212,7 +216,7 @@ void job_run(uint32_t id, const struct request *request, const struct job_plan *
   }
   if (job == NULL) {
     if (stream != NULL) stream_answer(stream, STATUS_TOO_MANY, "Cannot start another child");
-    return;
+    return false;
   }
   if (stream != NULL) stream->owner = job;
   job->stream = stream;
@@ -221,6 +225,7 @@ void job_run(uint32_t id, const struct request *request, const struct job_plan *
   job->on_record = answer_with_record;
   job->on_end = answer_without_record;
   if (plan->deadline_ms > 0 && stream != NULL) stream_set_deadline(stream, plan->deadline_ms);
+  return true;
 }
 
 /* In the child. */

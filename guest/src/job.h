@@ -63,7 +63,8 @@ bool job_reaped(pid_t pid);
 
 /*
  * The ordinary case: run `work` in a child and answer `stream` (0: nobody) with its one record. With
- * a `deadline_ms` of 0 there is none. `after` is called in the parent with the answer's status.
+ * a `deadline_ms` of 0 there is none. `after` is called in the parent with the answer's status. False
+ * where no child was started; then the stream was answered.
  */
 struct job_plan {
   void (*work)(const struct request *request, struct answer_pipe *pipe);
@@ -72,7 +73,7 @@ struct job_plan {
   bool keep_cgroups; /* the child looks at the cgroups of workload and hooks */
   void (*after)(enum status status);
 };
-void job_run(uint32_t stream, const struct request *request, const struct job_plan *plan);
+bool job_run(uint32_t stream, const struct request *request, const struct job_plan *plan);
 
 /* For children. */
 void child_put(struct answer_pipe *pipe, enum status status, const struct field_writer *fields);

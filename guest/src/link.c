@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "frame.h"
+#include "job.h"
 #include "loop.h"
+#include "port.h"
 #include "stream.h"
 
 #define READ_CHUNK (64u << 10)
@@ -22,6 +24,8 @@
 #define RELEASE_AFTER_MS 20
 #define CHECK_AFTER_MS 100
 #define CHECKS_UNCONNECTED_MAX 100
+#define CHECKS_STUCK_MAX 50 /* each takes CHECK_AFTER_MS of running time, whatever the clock does */
+#define REOPEN_AFTER_MS 20
 
 struct out_frame {
   struct out_frame *next;
@@ -43,6 +47,8 @@ static struct {
   struct timer check;   /* a second look at a port that does not take or give */
   bool connected;       /* K5: since the RESYNC */
   unsigned checks;
+  unsigned stuck;       /* K6: checks in a row that found a host and no room */
+  struct timer reopen;
   struct out_frame *first;
   struct out_frame *last;
   size_t queued;
@@ -149,6 +155,48 @@ static void release_held(struct timer *timer) {
  * The port may say so late, when the next host's RESYNC was already read and its answer waits to be
  * written: so readers are detached, but neither the epoch nor what is queued ends here. RESYNC does that.
  */
+static void check_port(struct timer *timer);
+static void port_ready(struct source *source, uint32_t events);
+
+static bool use_port(int fd) {
+  link_state.readable = true;
+  link_state.writable = true;
+  link_state.stuck = 0;
+  source_open(&link_state.port, fd, port_ready);
+  return source_watch(&link_state.port, EPOLLIN | EPOLLOUT | EPOLLET);
+}
+
+static void rebind(const struct request *request, struct answer_pipe *pipe) {
+  (void)request;
+  port_rebind();
+  child_put_status(pipe, STATUS_OK, NULL);
+}
+
+static void reopen_port(struct timer *timer) {
+  int fd = port_open();
+  if (fd >= 0 && use_port(fd)) return;
+  if (fd >= 0) source_close(&link_state.port);
+  timer_arm(timer, REOPEN_AFTER_MS);
+}
+
+static void rebound(enum status status) {
+  (void)status;
+  timer_arm(&link_state.reopen, REOPEN_AFTER_MS);
+}
+
+/* K6. */
+static void replace_port(void) {
+  static const struct request nothing;
+  fprintf(stderr, "perdure-guest: the port takes nothing any more, binding its driver anew\n");
+  end_epoch();
+  timer_disarm(&link_state.check);
+  source_close(&link_state.port);
+  link_state.readable = false;
+  link_state.writable = false;
+  struct job_plan plan = {.work = rebind, .keep_running = true, .after = rebound};
+  if (!job_run(0, &nothing, &plan)) rebound(STATUS_TOO_MANY);
+}
+
 static void note_connected(void) {
   link_state.connected = true;
   link_state.checks = 0;
@@ -160,6 +208,12 @@ static void check_port(struct timer *timer) {
   if (poll(&port, 1, 0) < 0) port.revents = 0;
   bool hung_up = (port.revents & (POLLHUP | POLLERR)) != 0;
   if (!hung_up) { /* POLLIN says nothing: it comes with every POLLHUP */
+    bool full = (port.revents & POLLOUT) == 0 && !link_is_flushed();
+    link_state.stuck = full ? link_state.stuck + 1 : 0;
+    if (link_state.stuck >= CHECKS_STUCK_MAX && !link_state.is_socket) {
+      replace_port();
+      return;
+    }
     link_state.writable = true;
     link_state.readable = true;
   } else if (link_state.connected || ++link_state.checks >= CHECKS_UNCONNECTED_MAX) {
@@ -182,13 +236,11 @@ bool link_open(int fd, void (*on_gone)(void)) {
   if (fstat(fd, &facts) != 0) return false;
   link_state.is_socket = S_ISSOCK(facts.st_mode);
   link_state.on_gone = on_gone;
-  link_state.readable = true;
-  link_state.writable = true;
   frame_reader_open(&link_state.reader);
   timer_open(&link_state.release, false, release_held);
   timer_open(&link_state.check, false, check_port);
-  source_open(&link_state.port, fd, port_ready);
-  return source_watch(&link_state.port, EPOLLIN | EPOLLOUT | EPOLLET);
+  timer_open(&link_state.reopen, false, reopen_port);
+  return use_port(fd);
 }
 
 static void host_seems_away(void) {
@@ -273,6 +325,7 @@ static bool write_some(void) {
       link_state.writable = false;
     } else {
       note_connected();
+      link_state.stuck = 0;
       link_state.stage_start += (size_t)put;
       budget -= (size_t)put < budget ? (size_t)put : budget;
     }

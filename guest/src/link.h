@@ -11,6 +11,8 @@
  *  K5 The kernel tells of a host that comes or goes later than of its bytes. So "nobody there" ends
  *     the epoch only where it is still so a moment later, and only where somebody had been there since
  *     the RESYNC (or for seconds nobody came).
+ *  K6 A port that has a host and takes nothing for five seconds is dead (port.h): the host never stops
+ *     reading. It is closed, its driver bound anew, and opened again, without an epoch.
  */
 #ifndef PERDURE_LINK_H
 #define PERDURE_LINK_H

@@ -97,7 +97,7 @@ static int run_machine(void) {
   if (!loop_open() || !open_signals() || !freezer_open() || !link_open(port, NULL)) {
     boot_failed("cannot start the loop: %s", strerror(errno));
   }
-  fprintf(stderr, "perdure-guest " AGENT_VERSION " is ready\n");
+  fprintf(stderr, AGENT_LINE " is ready\n");
   serve();
   boot_failed("the loop ended");
 }
@@ -166,7 +166,7 @@ static int run_by_hand(int argc, char **argv) {
   const char *run = NULL;
   long fd = -1;
   if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-    printf("perdure-guest " AGENT_VERSION "\n");
+    printf(AGENT_LINE "\n");
     return 0;
   }
   for (int i = 1; i + 1 < argc; i += 2) {

@@ -79,6 +79,7 @@ static void look_again(struct timer *timer) {
     return;
   }
   if (cgroup_hooks() >= 0) cgroup_kill(cgroup_hooks());
+  jobs_kill_all(); /* a file still open for writing would refuse the remount */
   uint32_t id = waiter != NULL ? waiter->id : 0;
   if (waiter != NULL) stream_close(waiter);
   waiter = NULL;

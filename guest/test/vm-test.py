@@ -248,6 +248,43 @@ def test_unread_link_and_stop(vm, link):
     return link
 
 
+def test_fork_bomb(link):
+    script = "bomb() { bomb | bomb & }; bomb; sleep 60"
+    process = link.spawn(SH + [script])
+    time.sleep(3)
+    link.call("FLUSH", deadlineMs=20000)
+    link.call("STAT", path="/")
+    began = time.monotonic()
+    link.call("SIGNAL", process=process, signal=9, tree=True, deadlineMs=20000, timeout=25)
+    took = time.monotonic() - began
+    link.run(["true"])
+    say(f"a fork bomb leaves the agent working and is gone in {took:.1f} s")
+
+
+def test_dead_port(vm, link):
+    """QEMU loses an entry of the port's ring at every close with bytes waiting: 128, and it is dead."""
+    process = link.spawn(["yes"], logBytes=1 << 20)
+    stuck = 0
+    for _ in range(135):
+        link.attach(process, window=1 << 20)
+        time.sleep(0.1)
+        link.sock.close()
+        deadline = time.monotonic() + 20
+        while True:
+            link = vm.connect()
+            try:
+                link.resync(2)
+                break
+            except AssertionError:
+                stuck += 1
+                link.sock.close()
+                assert time.monotonic() < deadline, "the port stays dead"
+    link.call("SIGNAL", process=process, signal=9, tree=True)
+    assert stuck > 0 and "binding its driver anew" in vm.console()
+    say("a dead port is put into operation again")
+    return link
+
+
 def test_bulk(link):
     data = os.urandom(8 << 20)
     began = time.monotonic()
@@ -313,7 +350,9 @@ def initramfs(kernel, busybox):
         test_latency(link)
         link = test_host_comes_and_goes(vm, link)
         link = test_unread_link_and_stop(vm, link)
+        link = test_dead_port(vm, link)
         test_trees(link)
+        test_fork_bomb(link)
     except BaseException:
         print(vm.console()[-3000:])
         raise
