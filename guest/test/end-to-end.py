@@ -511,7 +511,7 @@ def _(guest):
     assert link_run_to_end(link, process) == b"main\nearly\nlate\n"
     if guest.cgroup:
         link.call("SIGNAL", process=process, signal=9, tree=True)
-        assert not os.path.exists(f"{guest.cgroup}/workload/p{process}")
+        until(lambda: not os.path.exists(f"{guest.cgroup}/workload/p{process}"))
 
 
 @test("a forgotten process is gone, and its daemon does not die of a closed pipe")
