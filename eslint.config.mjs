@@ -20,6 +20,7 @@ export default defineConfig(
         "error",
         { allowNumber: true, allowBoolean: true },
       ],
+      "@typescript-eslint/no-unused-vars": ["error", { varsIgnorePattern: "^_" }],
       "@typescript-eslint/no-non-null-assertion": "error",
       "@typescript-eslint/no-confusing-void-expression": ["error", { ignoreArrowShorthand: true }],
     },

@@ -6,6 +6,9 @@ const order: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 export function createLog(least: LogLevel, write: (line: string) => void): Log {
   return (level, message, facts = {}) => {
     if (order.indexOf(level) < order.indexOf(least)) return;
-    write(`${JSON.stringify({ at: new Date().toISOString(), level, message, ...facts })}\n`);
+    // A fact called `message` is the message of what went wrong.
+    const { message: cause, ...others } = facts;
+    const line = { at: new Date().toISOString(), level, message, ...others, cause };
+    write(`${JSON.stringify(line)}\n`);
   };
 }

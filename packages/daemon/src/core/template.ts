@@ -35,7 +35,9 @@ export async function ensureTemplate(
   const boot = await bootFiles(parts, image.id);
   const base = { kind: "template", digest: noDigest, path: "" } as const;
   const facts = await parts.substrate.facts({ tenant, shape, base, boot });
-  const key = digestOf({ version: 1, image: image.id, substrate: facts }) as Digest;
+  // What may differ from one boot of the host to the next, or with an update of the VMM, is left out.
+  const { tscKhz: _tsc, vmmVersion: _version, ...lasting } = facts;
+  const key = digestOf({ version: 1, image: image.id, substrate: lasting }) as Digest;
   const found = await parts.templates.open(tenant, key);
   if (found !== null) return found;
   await parts.templates.build(
