@@ -71,7 +71,9 @@ describe(`wakes: ${wakes}`, () => {
   test("C1A each wake answers while the link is flooded from both sides and a client stopped reading", async () => {
     const { client } = under;
     await client.create({ name: "flooded" });
-    const flood = () => client.exec("flooded", ["/usr/bin/yes", "a flood of output"]);
+    // Outside the workload's cgroup no freeze stops it: the link is full of it at the cut and at the wake.
+    const line = "echo $$ > /sys/fs/cgroup/cgroup.procs; exec yes a flood of output";
+    const flood = () => client.exec("flooded", ["/bin/bash", "-c", line], { user: "root" });
     const [read1, stalled1, alone] = [await flood(), await flood(), await flood()];
     const sink = await client.exec("flooded", ["/bin/bash", "-c", "cat > /dev/null"], {
       stdin: true,
