@@ -1,6 +1,6 @@
 /*
- * GENERATION and IDENTITY: what the host tells the guest about itself after a resume. All of it in a
- * child; every file is put in place by rename.
+ * GENERATION and IDENTITY: what the host tells the guest about itself after a resume. Every file is put
+ * in place by rename; what may lie on the disk is written in a child.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "errno_name.h"
 #include "job.h"
 #include "operation.h"
 #include "path.h"
@@ -23,36 +24,31 @@
 #define HOSTNAME_MAX 64u
 #define DEADLINE_MS 30000u
 
-static uint64_t generation_asked;
+/* Held from the start: whatever is mounted over its path later, this tmpfs never makes us wait. */
+static int run_folder = -1;
 
-static void put_generation(const struct request *request, struct answer_pipe *pipe) {
-  char number[32];
-  snprintf(number, sizeof number, "%" PRIu64 "\n", request->number[TAG_GENERATION]);
-  struct bytes json = request->slice[TAG_JSON];
-  int folder = open(agent.run_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0 || !text_file_replace_at(folder, "resume.json", json.at, json.length, 0644) ||
-      !text_file_replace_at(folder, "generation", number, strlen(number), 0644)) {
-    child_put_errno(pipe, "write the generation", errno);
-    return;
-  }
-  child_put_status(pipe, STATUS_OK, NULL);
+void identity_open(void) {
+  run_folder = open(agent.run_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static void remember_generation(enum status status) {
-  if (status == STATUS_OK) agent.generation = generation_asked;
-}
-
+/* Done here and not in a child: after a wake a fork costs more than all else between it and the thaw. */
 void operation_generation(uint32_t stream, const struct request *request) {
   if (!request_has(request, TAG_GENERATION) || !request_has(request, TAG_JSON)) {
     answer_status(stream, STATUS_BAD_REQUEST, "generation or json is missing");
     return;
   }
-  generation_asked = request->number[TAG_GENERATION];
-  struct job_plan plan = {.work = put_generation,
-                          .deadline_ms = DEADLINE_MS,
-                          .keep_running = true,
-                          .after = remember_generation};
-  job_run(stream, request, &plan);
+  char number[32];
+  snprintf(number, sizeof number, "%" PRIu64 "\n", request->number[TAG_GENERATION]);
+  struct bytes json = request->slice[TAG_JSON];
+  if (!text_file_replace_at(run_folder, "resume.json", json.at, json.length, 0644) ||
+      !text_file_replace_at(run_folder, "generation", number, strlen(number), 0644)) {
+    char message[128];
+    snprintf(message, sizeof message, "Cannot write the generation: %s", errno_name(errno));
+    answer_status(stream, STATUS_INTERNAL, message);
+    return;
+  }
+  agent.generation = request->number[TAG_GENERATION];
+  answer_status(stream, STATUS_OK, NULL);
 }
 
 static bool holds_only(struct bytes text, const char *allowed) {

@@ -28,6 +28,7 @@
 #include "job.h"
 #include "link.h"
 #include "loop.h"
+#include "operation.h"
 #include "process.h"
 #include "session.h"
 #include "text_file.h"
@@ -94,6 +95,7 @@ static void serve(void) {
 
 static int run_machine(void) {
   int port = boot();
+  identity_open();
   if (!loop_open() || !open_signals() || !freezer_open() || !link_open(port, NULL)) {
     boot_failed("cannot start the loop: %s", strerror(errno));
   }
@@ -126,6 +128,7 @@ static void end_everything(void) {
 
 static int run_test(int fd, const char *cgroup) {
   agent.is_test = true;
+  identity_open();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   /* Without 0 to 2 open, pipes would take their numbers. */
   for (int null = open("/dev/null", O_RDWR); null >= 0; null = open("/dev/null", O_RDWR)) {

@@ -22,6 +22,8 @@ void operation_drop_caches(uint32_t stream, const struct request *request);
 void operation_freeze(uint32_t stream, const struct request *request);
 void operation_thaw(uint32_t stream, const struct request *request);
 /* identity.c */
+/* Opens what GENERATION writes to; once, before the loop. */
+void identity_open(void);
 void operation_generation(uint32_t stream, const struct request *request);
 void operation_identity(uint32_t stream, const struct request *request);
 /* hook.c */
