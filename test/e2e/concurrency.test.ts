@@ -147,24 +147,24 @@ describe("two at once", () => {
 
   test("C25 list and show never disagree, and sleeping agents are in the list", async () => {
     const { client } = under;
-    await client.wake("many");
+    await client.create({ name: "watched" });
     const progress = { done: false };
     const verbs = (async () => {
       for (let i = 0; i < 2; i++) {
-        await client.sleep("many");
-        await client.wake("many");
+        await client.sleep("watched");
+        await client.wake("watched");
       }
-      await client.stop("many");
-      await client.start("many");
+      await client.stop("watched");
+      await client.start("watched");
       progress.done = true;
     })();
     let compared = 0;
     const seen = new Set<string>();
     while (!progress.done) {
-      const before = await client.show("many");
+      const before = await client.show("watched");
       const { agents } = await client.listPage();
-      const after = await client.show("many");
-      const listed = agents.filter(({ name }) => name === "many");
+      const after = await client.show("watched");
+      const listed = agents.filter(({ name }) => name === "watched");
       expect(listed).toHaveLength(1);
       // Only where nothing happened in between must all three be the same.
       if (JSON.stringify(before) !== JSON.stringify(after)) continue;
@@ -175,9 +175,9 @@ describe("two at once", () => {
     await verbs;
     expect(compared).toBeGreaterThan(5);
     expect(seen.size).toBeGreaterThan(1);
-    await client.sleep("many");
+    await client.sleep("watched");
     const { agents } = await client.listPage({ state: "asleep" });
-    expect(agents.map(({ name }) => name)).toContain("many");
+    expect(agents.map(({ name }) => name)).toContain("watched");
   });
 });
 
