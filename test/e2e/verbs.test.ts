@@ -243,7 +243,7 @@ describe("calls that are wrong", () => {
     const other = `${id.slice(0, -1)}${id.endsWith("0") ? "1" : "0"}`;
     const wrong: [code: string, ...args: string[]][] = [
       ["bad_request", "create", "Upper"],
-      ["bad_request", "create", "-hyphen"],
+      ["bad_request", "create", "hyphen-"],
       ["bad_request", "create", "a".repeat(64)],
       ["bad_request", "create", "../../etc"],
       ["agent_exists", "create", "still"],
