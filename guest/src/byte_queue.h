@@ -1,6 +1,6 @@
 /*
- * Bytes waiting to be written to a pipe: first in, first out, with a fixed capacity. The capacity is
- * the credit granted, so a sender that keeps to its credit always finds room.
+ * Bytes waiting to be written to a pipe: first in, first out, with a fixed capacity. The capacity
+ * is the credit granted, so a sender that keeps to its credit always finds room.
  */
 #ifndef PERDURE_BYTE_QUEUE_H
 #define PERDURE_BYTE_QUEUE_H

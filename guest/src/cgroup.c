@@ -74,7 +74,8 @@ int cgroup_open_process(uint64_t process) {
 }
 
 /* Calls `visit` for every folder directly below. */
-static void each_folder(int folder, void (*visit)(int parent, const char *name, void *), void *context) {
+static void each_folder(int folder, void (*visit)(int parent, const char *name, void *),
+                        void *context) {
   int listing = openat(folder, ".", FOLDER_FLAGS);
   DIR *entries = listing >= 0 ? fdopendir(listing) : NULL;
   if (entries == NULL) {

@@ -1,6 +1,6 @@
 /*
- * GENERATION and IDENTITY: what the host tells the guest about itself after a resume. Every file is put
- * in place by rename; what may lie on the disk is written in a child.
+ * GENERATION and IDENTITY: what the host tells the guest about itself after a resume. Every file is
+ * put in place by rename; what may lie on the disk is written in a child.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ void identity_open(void) {
   run_folder = open(agent.run_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Done here and not in a child: after a wake a fork costs more than all else between it and the thaw. */
+/* Not in a child: after a wake a fork costs more than all else between it and the thaw. */
 void operation_generation(uint32_t stream, const struct request *request) {
   if (!request_has(request, TAG_GENERATION) || !request_has(request, TAG_JSON)) {
     answer_status(stream, STATUS_BAD_REQUEST, "generation or json is missing");

@@ -1,6 +1,6 @@
 /*
- * STDIN: one writer at a time. What was taken under credit belongs to the process and is written even
- * when the writer goes; only the host's END closes stdin.
+ * STDIN: one writer at a time. What was taken under credit belongs to the process and is written
+ * even when the writer goes; only the host's END closes stdin.
  */
 #include <errno.h>
 #include <unistd.h>

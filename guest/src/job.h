@@ -2,8 +2,8 @@
  * Jobs: forked children that do what may block (file systems, programs, drivers) and send back what
  * is to be answered, so that the loop never waits.
  *
- * A child writes records to a pipe: `length u32`, then a payload exactly as a RESPONSE or END has it
- * (status, fields). Most jobs have one.
+ * A child writes records to a pipe: `length u32`, then a payload exactly as a RESPONSE or END has
+ * it (status, fields). Most jobs have one.
  *
  * Invariants:
  *  J1 A stream of a job is answered once: by its record, at its deadline, or because the child is
@@ -62,9 +62,9 @@ void jobs_kill_all(void);
 bool job_reaped(pid_t pid);
 
 /*
- * The ordinary case: run `work` in a child and answer `stream` (0: nobody) with its one record. With
- * a `deadline_ms` of 0 there is none. `after` is called in the parent with the answer's status. False
- * where no child was started; then the stream was answered.
+ * The ordinary case: run `work` in a child and answer `stream` (0: nobody) with its one record.
+ * With a `deadline_ms` of 0 there is none. `after` is called in the parent with the answer's
+ * status. False where no child was started; then the stream was answered.
  */
 struct job_plan {
   void (*work)(const struct request *request, struct answer_pipe *pipe);

@@ -40,7 +40,6 @@ static struct {
   bool readable;
   bool writable;
   bool in_epoch;
-  bool away; /* nobody reads: what would be sent now is dropped, so that nothing piles up */
   void (*on_gone)(void);
   struct frame_reader reader;
   struct timer release; /* for bytes that look like the beginning of a RESYNC */
@@ -105,7 +104,7 @@ static void enqueue(const uint8_t *header, size_t header_length, struct bytes pa
 }
 
 void link_send(enum frame_type type, uint32_t stream, struct bytes payload) {
-  if (!link_state.in_epoch || link_state.away) return;
+  if (!link_state.in_epoch) return;
   uint8_t header[FRAME_HEADER];
   frame_put_header(header, (uint8_t)type, stream, payload.length);
   enqueue(header, sizeof header, payload);
@@ -151,10 +150,6 @@ static void release_held(struct timer *timer) {
   frame_reader_release(&link_state.reader, &SINK);
 }
 
-/*
- * The port may say so late, when the next host's RESYNC was already read and its answer waits to be
- * written: so readers are detached, but neither the epoch nor what is queued ends here. RESYNC does that.
- */
 static void check_port(struct timer *timer);
 static void port_ready(struct source *source, uint32_t events);
 
@@ -265,7 +260,6 @@ static void read_some(void) {
     } else if (got <= 0) {
       host_seems_away();
     } else {
-      link_state.away = false;
       budget -= (size_t)got < budget ? (size_t)got : budget;
       frame_reader_push(&link_state.reader, (struct bytes){chunk, (size_t)got}, &SINK);
     }

@@ -5,14 +5,14 @@
  *  K1 Order out: the frame that was begun, then control frames in order, then DATA. DATA is made
  *     only at the moment when the port takes it, so what waits here is bounded by requests.
  *  K2 The port is watched edge-triggered: while the host is away poll() says HUP all the time.
- *  K3 Outside of an epoch nothing is sent. An epoch begins with a RESYNC and ends with the next one,
+ *  K3 Outside of an epoch nothing is sent. An epoch begins with a RESYNC and ends with the next,
  *     when the host is seen to be away, or when the host breaks the protocol.
  *  K4 While more than QUEUE_MAX bytes of control frames wait, nothing more is read.
- *  K5 The kernel tells of a host that comes or goes later than of its bytes. So "nobody there" ends
- *     the epoch only where it is still so a moment later, and only where somebody had been there since
- *     the RESYNC (or for seconds nobody came).
- *  K6 A port that has a host and takes nothing for five seconds is dead (port.h): the host never stops
- *     reading. It is closed, its driver bound anew, and opened again, without an epoch.
+ *  K5 The kernel tells of a host that comes or goes later than of its bytes. So "nobody there"
+ *     ends the epoch only where it is still so a moment later, and only where somebody had been
+ *     there since the RESYNC (or for seconds nobody came).
+ *  K6 A port that has a host and takes nothing for five seconds is dead (port.h): the host never
+ *     stops reading. It is closed, its driver bound anew, and opened again, without an epoch.
  */
 #ifndef PERDURE_LINK_H
 #define PERDURE_LINK_H

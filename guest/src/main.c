@@ -5,8 +5,8 @@
  * serves an inherited descriptor on an ordinary host, for tests, and ends with it.
  *
  * Invariants:
- *  A1 One thread, one loop. Nothing a host or a workload does makes it wait: whatever may block runs
- *     in a child (job.h).
+ *  A1 One thread, one loop. Nothing a host or a workload does makes it wait: whatever may block
+ *     runs in a child (job.h).
  *  A2 Every signal is blocked; SIGCHLD is read from a descriptor. Every orphan is reaped.
  */
 #include <errno.h>

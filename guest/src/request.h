@@ -1,6 +1,6 @@
 /*
- * A REQUEST's payload, decoded and checked against the tag table once, so that no operation looks at
- * raw fields of the wrong type. Slices point into the payload: valid while the payload is.
+ * A REQUEST's payload, decoded and checked against the tag table once, so that no operation looks
+ * at raw fields of the wrong type. Slices point into the payload: valid while the payload is.
  *
  * Invariants: numbers are 8 bytes, flags 0 or 1, strings hold no zero byte. Of a tag that repeats
  * `slice` is the last one; lists are walked with `request_each`.

@@ -1,4 +1,4 @@
-/* STATS: figures of the VM and its workload, gathered in a child (a file system may be slow to say). */
+/* STATS: figures of the VM and its workload, gathered in a child (a file system may be slow). */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -13,8 +13,8 @@ ssize_t text_file_read_at(int folder, const char *name, char *buffer, size_t cap
 /* One write to an existing file, as procfs and cgroupfs want it. */
 bool text_file_write_at(int folder, const char *name, const char *text);
 /*
- * Puts a file in place by rename, owned by the caller, flushed to disk: a watcher sees one event and
- * never half a file. False with errno.
+ * Puts a file in place by rename, owned by the caller, flushed to disk: a watcher sees one event
+ * and never half a file. False with errno.
  */
 bool text_file_replace_at(int folder, const char *name, const void *bytes, size_t length,
                           mode_t mode);
