@@ -4,7 +4,7 @@
  *
  * A VMM that closes a connection while it could not write all of the guest's bytes may never give
  * back that entry of the port's ring. After as many of these as the ring is long nothing can be
- * sent any more, over any connection, and a sleep keeps it so. Binding the driver anew makes new rings.
+ * sent any more, over any connection. Binding the driver anew makes new rings.
  */
 #ifndef PERDURE_PORT_H
 #define PERDURE_PORT_H

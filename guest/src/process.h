@@ -5,8 +5,8 @@
  * Invariants:
  *  P1 An id is used once in the VM's life.
  *  P2 A process counts as ended when its main process was reaped and either both pipes are closed
- *     or OUTPUT_QUIET_MS of unfrozen time passed in which the pipes were read and nothing came. Then,
- *     and only then, the event is sent and readers get their END.
+ *     or OUTPUT_QUIET_MS of unfrozen time passed in which the pipes were read and nothing came.
+ *     Then, and only then, the event is sent and readers get their END.
  *  P3 While a reader is attached nothing is appended that would cut what it has not been sent; the
  *     pipes are left alone instead.
  *  P4 A forgotten process with a tree that goes on stays as a hidden record, its output drained and

@@ -4,8 +4,8 @@
  *
  * The kernel's list says when a sleeper is due, but not who it is. A thread's own system call says
  * who waits and for how long at most, but not since when. So the latest timer is given to the
- * thread with the shortest wait that is long enough, then the next: each timer of the workload finds a
- * thread, and timers of others (kernel, hooks) find none as long as the workload's own do.
+ * thread with the shortest wait that is long enough, then the next: each timer of the workload
+ * finds a thread, and timers of others (kernel, hooks) find none as long as the workload's own do.
  */
 #ifndef PERDURE_TIMER_LIST_H
 #define PERDURE_TIMER_LIST_H
