@@ -34,8 +34,6 @@ export function createImageSource(): ImageSource {
         ? Promise.resolve(image)
         : Promise.reject(new PerdureError("image_not_found", `No image "${nameOrId}"`)),
     list: () => Promise.resolve([image]),
-    materialiseDisk: (_, diskBytes) =>
-      Promise.resolve({ path: "/fake/image/disk", bytes: diskBytes }),
   };
 }
 

@@ -96,22 +96,6 @@ async function fixTimes(file: string, workspace: string, epochSeconds: number): 
   await runTool("e2fsck", ["-f", "-n", file]);
 }
 
-/**
- * Lengthens `file` to `bytes` and grows the file system in it to fill it. Equal input gives equal
- * bytes, so a checkpoint may name a disk by the root file system and the size.
- */
-export async function growExt4(file: string, bytes: number): Promise<void> {
-  await truncate(file, bytes);
-  await runTool("resize2fs", ["-f", file], {
-    env: { RESIZE2FS_FORCE_ITABLE_INIT: "1", E2FSPROGS_FAKE_TIME: growTimeSeconds },
-  });
-  await runTool("e2fsck", ["-f", "-n", file]);
-  await makeSparse(file);
-}
-
-/** Written by resize2fs as the time of the last change: any fixed one does, e2fsprogs refuses 0. */
-const growTimeSeconds = "946684800";
-
 /** Inode tables and the journal are zeros that need no room, though the tools reserve it. */
 async function makeSparse(file: string): Promise<void> {
   await runTool("cp", ["--sparse=always", "--reflink=never", file, `${file}.sparse`]);

@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { chmod, mkdir, mkdtemp, readdir, rm, stat, truncate, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, rm, truncate, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { sha256Hex } from "@perdure/protocol";
@@ -10,7 +10,6 @@ import { fileNames, imageId, readRecord, writeRecord } from "./image-record.ts";
 import type { ImageRecord } from "./image-record.ts";
 import { createImageStore, defaultImagesDirectory } from "./image-store.ts";
 
-const mebibyte = 1024 * 1024;
 const digest = sha256Hex("recipe") as Digest;
 
 let directory: string;
@@ -104,52 +103,6 @@ test("records of another version or shape are not read", () => {
   expect(readRecord("")).toBeNull();
   expect(readRecord("{}")).toBeNull();
   expect(readRecord('{"version":2}')).toBeNull();
-});
-
-test("a disk has exactly its size, is sparse, read-only, and made once", async () => {
-  const rootfs = path.join(directory, "fs");
-  await writeFile(rootfs, "");
-  await truncate(rootfs, 16 * mebibyte);
-  execFileSync("mke2fs", ["-q", "-F", "-t", "ext4", rootfs], { stdio: "ignore" });
-  await putImage("small", "kernel", rootfs);
-  const store = createImageStore(directory);
-  const image = await store.resolve("small");
-
-  const bytes = 256 * mebibyte;
-  const [disk, again] = await Promise.all([
-    store.materialiseDisk(image, bytes),
-    createImageStore(directory).materialiseDisk(image, bytes),
-  ]);
-  expect(again).toEqual(disk);
-  expect(disk.bytes).toBe(bytes);
-  const status = await stat(disk.path);
-  expect(status.size).toBe(bytes);
-  expect(status.blocks * 512).toBeLessThan(16 * mebibyte);
-  expect(status.mode & 0o777).toBe(0o444);
-  const head = execFileSync("dumpe2fs", ["-h", disk.path], { encoding: "utf8", stdio: "pipe" });
-  const field = (name: string): number =>
-    Number(new RegExp(`^${name}:\\s+(\\d+)$`, "m").exec(head)?.[1]);
-  expect(field("Block count") * field("Block size")).toBe(bytes);
-  expect(await readdir(path.join(directory, "disks"))).toEqual([".lock", path.basename(disk.path)]);
-
-  const same = await store.materialiseDisk(image, 16 * mebibyte);
-  expect(await contentOf(same.path)).toEqual(await contentOf(rootfs));
-});
-
-test("a disk of an impossible size is refused", async () => {
-  const rootfs = path.join(directory, "fs");
-  await writeFile(rootfs, Buffer.alloc(8192));
-  await putImage("small", "kernel", rootfs);
-  await putImage("tiny", "other kernel");
-  const store = createImageStore(directory);
-  const small = await store.resolve("small");
-  for (const bytes of [4096, 8193, -4096, 2 ** 60]) {
-    await expect(store.materialiseDisk(small, bytes)).rejects.toMatchObject({
-      code: "bad_request",
-    });
-  }
-  const tiny = await store.resolve("tiny");
-  await expect(store.materialiseDisk(tiny, 8192)).rejects.toMatchObject({ code: "bad_request" });
 });
 
 test("images are kept where PERDURE_IMAGES says, else where the user may write", () => {

@@ -3,28 +3,21 @@
  *
  *     <id>/            vmlinuz, initramfs.gz, rootfs.ext4, image.json: immutable
  *     names/<name>     the id that a name stands for now
- *     disks/           root file systems grown to a disk size, made when first asked for
  *     parts/           kernels and root file systems by the digest of their recipe, for later builds
  *     .lock            held by a builder
  *
  * Files appear by rename when they are whole. Readers need no lock.
  */
-import { mkdir, readFile, readdir, rm, stat } from "node:fs/promises";
+import { readFile, readdir, stat } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { PerdureError, digestSchema } from "@perdure/protocol";
 import type { Digest } from "@perdure/protocol";
-import type { Image, ImageDisk, ImageFile, ImageSource } from "../core/ports/image-source.ts";
-import { withLock } from "./build-lock.ts";
-import { makeBuildDirectory, publishFile, removeLeftovers } from "./durable-file.ts";
-import { growExt4 } from "./ext4.ts";
+import type { Image, ImageFile, ImageSource } from "../core/ports/image-source.ts";
 import { readRecord, recordFile, toImage } from "./image-record.ts";
-import { runTool } from "./tool-process.ts";
 
 /** A name for an image: shorter than an id, so that neither is taken for the other. */
 export const imageNamePattern = /^[a-z0-9][a-z0-9._-]{0,62}$/;
-
-const blockBytes = 4096;
 
 /** Where images are kept unless told otherwise: `PERDURE_IMAGES`, or a place that suits the user. */
 export function defaultImagesDirectory(
@@ -68,52 +61,7 @@ export function createImageStore(directory: string): ImageSource {
         .filter((image) => image !== null)
         .sort((a, b) => a.name.localeCompare(b.name, "en") || a.id.localeCompare(b.id, "en"));
     },
-
-    materialiseDisk: (image, diskBytes) => materialiseDisk(directory, image, diskBytes),
   };
-}
-
-async function materialiseDisk(
-  directory: string,
-  image: Image,
-  diskBytes: number,
-): Promise<ImageDisk> {
-  const { rootfs } = image;
-  if (rootfs === null) {
-    throw new PerdureError(
-      "bad_request",
-      `Image "${image.name}" has no root file system for a disk`,
-    );
-  }
-  if (
-    !Number.isSafeInteger(diskBytes) ||
-    diskBytes % blockBytes !== 0 ||
-    diskBytes < rootfs.bytes
-  ) {
-    throw new PerdureError("bad_request", `Cannot make a disk of ${diskBytes} bytes`, {
-      hint: `Give a multiple of ${blockBytes} that is not below ${rootfs.bytes}.`,
-    });
-  }
-  const disks = path.join(directory, "disks");
-  const target = path.join(disks, `${rootfs.sha256}-${diskBytes}.raw`);
-  const disk = { path: target, bytes: diskBytes };
-  if (await isWhole(disk)) return disk;
-  await mkdir(disks, { recursive: true });
-  return withLock(path.join(disks, ".lock"), async () => {
-    if (await isWhole(disk)) return disk;
-    await removeLeftovers(disks);
-    const workspace = await makeBuildDirectory(disks);
-    try {
-      const file = path.join(workspace, "disk.raw");
-      await runTool("cp", ["--sparse=always", "--reflink=auto", rootfs.path, file]);
-      await runTool("chmod", ["0600", file]);
-      if (diskBytes > rootfs.bytes) await growExt4(file, diskBytes);
-      await publishFile(file, target);
-    } finally {
-      await rm(workspace, { recursive: true, force: true });
-    }
-    return disk;
-  });
 }
 
 /** The id that a name stands for, or `null`. */

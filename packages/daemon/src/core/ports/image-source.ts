@@ -38,7 +38,7 @@ export interface Image {
   readonly name: string;
   readonly kernel: ImageFile;
   readonly initramfs: ImageFile;
-  /** ext4, raw. `null` where the initramfs is the whole system (`perdure.root=none`). */
+  /** ext4, raw; the guest grows it to its disk's size at the first boot. `null` where the initramfs is the whole system (`perdure.root=none`). */
   readonly rootfs: ImageFile | null;
   /** Release of the kernel, such as `6.1.0-57-cloud-amd64`. */
   readonly kernelVersion: string;
@@ -49,13 +49,6 @@ export interface Image {
   readonly packages: readonly ImagePackage[];
   /** Digest of the recipe that it was built from. */
   readonly recipe: Digest;
-}
-
-/** A disk of a given size made from an image's root file system. */
-export interface ImageDisk {
-  /** Absolute path of a raw, sparse file with mode 0444: the lowest layer of every disk made from it. */
-  readonly path: string;
-  readonly bytes: number;
 }
 
 export interface ImageSource {
@@ -69,14 +62,4 @@ export interface ImageSource {
 
   /** Every whole image on this host, by name, then id. Damaged ones are left out. */
   list(): Promise<Image[]>;
-
-  /**
-   * A disk of exactly `diskBytes`, its file system grown to fill it; made once per root file system
-   * and size, then kept. Safe to call at the same time from several processes.
-   *
-   * @param diskBytes a multiple of 4,096, not below `image.rootfs.bytes`
-   * @throws PerdureError `bad_request` for another size or an image without a root file system,
-   * `disk_full`, `image_build_failed` where the file system cannot be grown.
-   */
-  materialiseDisk(image: Image, diskBytes: number): Promise<ImageDisk>;
 }
