@@ -46,7 +46,7 @@ while True:
         if name == "generation": print(open("/run/perdure/generation").read().strip(), file=seen)
 `;
 
-/** Numbered lines without end, until \`/dev/shm/enough\` is there. */
+/** Numbered lines without end, until `/dev/shm/enough` is there. */
 export const lines = `
 import os, time
 n = 0
@@ -113,7 +113,7 @@ export interface Step {
   readonly drawn: string;
 }
 
-/** What \`stepper\` wrote. An unfinished last line is left out. */
+/** What `stepper` wrote. An unfinished last line is left out. */
 export function parseSteps(text: string): Step[] {
   return text
     .split("\n")
