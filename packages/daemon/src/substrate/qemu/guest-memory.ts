@@ -14,13 +14,12 @@ import type { MemoryTask } from "./memory-worker.ts";
 function startThreads(): Piscina {
   return new Piscina({
     filename: new URL("./memory-worker.ts", import.meta.url).href,
-    minThreads: 1,
+    minThreads: qemuLimits.batchesAtOnce,
     maxThreads: qemuLimits.batchesAtOnce,
-    idleTimeout: 60_000,
   });
 }
 
-/** Threads that touch VM memory. One is started at once: the first sleep should not wait for it. */
+/** Threads that touch VM memory. They are started at once: the first sleep should not wait for them. */
 export class MemoryWorkers {
   #threads: Piscina | null = startThreads();
 

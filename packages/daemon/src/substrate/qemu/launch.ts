@@ -5,10 +5,10 @@
  * - I1 The user is changed before QEMU starts: its own way (`-runas`) does not work under its sandbox.
  * - I2 What QEMU says on stderr is kept to its last 4 KiB and never reaches a disk.
  */
-import { spawn, type ChildProcess } from "node:child_process";
-import type { Socket } from "node:net";
+import { Worker } from "node:worker_threads";
 import { PerdureError } from "@perdure/protocol";
 import type { Credentials } from "./isolation.ts";
+import type { LaunchReport, LaunchRequest } from "./launch-worker.ts";
 import { qemuLimits } from "./limit.ts";
 import { identify, type ProcessIdentity } from "./process.ts";
 
@@ -37,7 +37,96 @@ export interface LaunchedProcess {
 const joinAndRun =
   'umask 077; ulimit -c 0; while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"';
 
-export async function launch(options: Launch): Promise<LaunchedProcess> {
+interface Started {
+  readonly pid: PromiseWithResolvers<number>;
+  readonly exited: PromiseWithResolvers<string>;
+  tail: Buffer;
+}
+
+/** Starts VM processes from a thread of its own. */
+export class Launcher {
+  #thread: Worker | null = null;
+  #nextId = 1;
+  readonly #started = new Map<number, Started>();
+
+  /** @throws `machine_start_failed` */
+  async launch(options: Launch): Promise<LaunchedProcess> {
+    const id = this.#nextId++;
+    const started: Started = {
+      pid: Promise.withResolvers(),
+      exited: Promise.withResolvers(),
+      tail: Buffer.alloc(0),
+    };
+    this.#started.set(id, started);
+    this.#ask({
+      kind: "start",
+      id,
+      file: "/bin/sh",
+      arguments: ["-c", joinAndRun, "perdure-launch", ...commandOf(options)],
+      cwd: options.cwd,
+    });
+    const pid = await started.pid.promise;
+    return {
+      identity: await identify(pid),
+      exited: started.exited.promise,
+      complaint: () => started.tail.toString("utf8").trim(),
+      release: () => {
+        if (this.#started.has(id)) this.#ask({ kind: "release", id });
+      },
+    };
+  }
+
+  /** Ends the thread; processes that it started go on. */
+  async close(): Promise<void> {
+    const thread = this.#thread;
+    this.#thread = null;
+    await thread?.terminate();
+  }
+
+  #ask(request: LaunchRequest): void {
+    this.#thread ??= this.#open();
+    this.#thread.postMessage(request);
+  }
+
+  #open(): Worker {
+    const thread = new Worker(new URL("./launch-worker.ts", import.meta.url));
+    // A VM outlives the daemon: neither keeps the other waiting.
+    thread.unref();
+    thread.on("message", (report: LaunchReport) => this.#take(report));
+    thread.on("error", (error: Error) => {
+      this.#thread = null;
+      for (const id of this.#started.keys()) {
+        this.#take({ kind: "ended", id, how: `its thread failed: ${error.message}` });
+      }
+    });
+    return thread;
+  }
+
+  #take(report: LaunchReport): void {
+    const started = this.#started.get(report.id);
+    if (started === undefined) return;
+    switch (report.kind) {
+      case "started":
+        started.pid.resolve(report.pid);
+        break;
+      case "said":
+        started.tail = Buffer.concat([started.tail, report.bytes]).subarray(
+          -qemuLimits.complaintBytes,
+        );
+        break;
+      case "ended":
+        this.#started.delete(report.id);
+        started.pid.reject(
+          new PerdureError("machine_start_failed", `Cannot start a process: ${report.how}`),
+        );
+        started.exited.resolve(report.how);
+        break;
+    }
+  }
+}
+
+/** Control groups to join, `--`, and the program under its own user. */
+function commandOf(options: Launch): string[] {
   const { user } = options;
   const privileges =
     user === null
@@ -50,53 +139,12 @@ export async function launch(options: Launch): Promise<LaunchedProcess> {
           "--bounding-set=-all",
           "--inh-caps=-all",
         ];
-  const child = spawn(
-    "/bin/sh",
-    [
-      "-c",
-      joinAndRun,
-      "perdure-launch",
-      ...options.cgroupFiles,
-      "--",
-      "setpriv",
-      ...privileges,
-      options.binary,
-      ...options.arguments,
-    ],
-    {
-      cwd: options.cwd,
-      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", LANG: "C.UTF-8" },
-      detached: true,
-      stdio: ["ignore", "ignore", "pipe"],
-    },
-  );
-  let tail = Buffer.alloc(0);
-  child.stderr.on("data", (chunk: Buffer) => {
-    tail = Buffer.concat([tail, chunk]).subarray(-qemuLimits.complaintBytes);
-  });
-  child.stderr.on("error", () => undefined);
-  const exited = exitOf(child);
-  // A VM outlives the daemon: neither keeps the other waiting.
-  child.unref();
-  if ("unref" in child.stderr) (child.stderr as Socket).unref();
-  if (child.pid === undefined) {
-    throw new PerdureError("machine_start_failed", `Cannot start a process: ${await exited}`);
-  }
-  return {
-    identity: await identify(child.pid),
-    exited,
-    complaint: () => tail.toString("utf8").trim(),
-    release() {
-      child.stderr.destroy();
-    },
-  };
-}
-
-function exitOf(child: ChildProcess): Promise<string> {
-  return new Promise((resolve) => {
-    child.once("error", (error) => resolve(error.message));
-    child.once("exit", (code, signal) =>
-      resolve(signal === null ? `exit code ${code ?? 0}` : `killed by ${signal}`),
-    );
-  });
+  return [
+    ...options.cgroupFiles,
+    "--",
+    "setpriv",
+    ...privileges,
+    options.binary,
+    ...options.arguments,
+  ];
 }

@@ -16,7 +16,7 @@ import { argv, launchArguments, type LaunchPlaces } from "./command-line.ts";
 import type { Grants } from "./grant.ts";
 import type { MemoryWorkers } from "./guest-memory.ts";
 import type { Credentials, Isolation } from "./isolation.ts";
-import { launch, type LaunchedProcess } from "./launch.ts";
+import type { Launcher, LaunchedProcess } from "./launch.ts";
 import { qemuLimits } from "./limit.ts";
 import { QemuMachine } from "./machine.ts";
 import { readMemoryAreas } from "./memory-area.ts";
@@ -36,6 +36,7 @@ export interface StartTools {
   readonly cgroups: Cgroups;
   readonly grants: Grants;
   readonly workers: MemoryWorkers;
+  readonly launcher: Launcher;
   readonly clock: Clock;
   /** Groups that let a process open /dev/kvm; null where none would. */
   readonly kvmGroups: readonly number[] | null;
@@ -108,7 +109,7 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
     undo.push(() => tools.cgroups.remove(id));
     const cgroupFiles = await tools.cgroups.make(id, facts.shape);
     const accelerator = facts.accelerator === "kvm" ? "kvm" : "tcg";
-    const process = await launch({
+    const process = await tools.launcher.launch({
       binary: tools.qemu.path,
       arguments: argv(
         launchArguments(facts.shape, accelerator, {

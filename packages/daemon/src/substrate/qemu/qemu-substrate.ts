@@ -175,6 +175,7 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
     async close() {
       await spares.close();
       await tools.workers.close();
+      await tools.launcher.close();
       await tools.cgroups.close();
     },
   };

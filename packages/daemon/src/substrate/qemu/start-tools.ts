@@ -11,6 +11,7 @@ import { MemoryWorkers } from "./guest-memory.ts";
 import { ownUsers, sharedUser, type UidRange } from "./isolation.ts";
 import type { StartTools } from "./machine-start.ts";
 import { findQemu } from "./qemu-binary.ts";
+import { Launcher } from "./launch.ts";
 import { checkRunDir } from "./run-folder.ts";
 
 export interface StartToolsOptions {
@@ -55,6 +56,7 @@ export async function openStartTools(options: StartToolsOptions): Promise<StartT
     cgroups: await openCgroups(homeId),
     grants,
     workers: new MemoryWorkers(),
+    launcher: new Launcher(),
     clock,
     kvmGroups: await kvmGroups(),
   };
