@@ -60,7 +60,10 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   await mkdir(home, { recursive: true, mode: 0o711 });
   await mkdir(run, { recursive: true, mode: 0o711 });
   const clock = createSystemClock();
+  // What was opened is closed in the opposite order: at the end, or where a later part fails to open.
+  await using opened = new AsyncDisposableStack();
   const state = await openSqliteStateStore({ path: join(home, "perdure.db") });
+  opened.defer(() => state.close());
   const keyRing = await openKeyRing(home);
   const isRoot = process.getuid?.() === 0;
   const substrate = await openQemuSubstrate({
@@ -74,6 +77,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     log,
   });
   const pool = new WorkPool();
+  opened.defer(() => pool.close());
   const templates = await openLocalTemplateStore({
     home,
     images,
@@ -83,6 +87,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     pool,
     onDamage: ({ owner, path }) => log("error", "A template is damaged", { owner, path }),
   });
+  opened.defer(() => templates.close());
   const checkpoints = await openLocalCheckpointStore({
     home,
     keyRing,
@@ -91,6 +96,8 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     findTemplateBase: (tenant, digest) => templates.findBase(tenant, digest),
     onDamage: ({ owner, path }) => log("error", "A stored file is damaged", { owner, path }),
   });
+  opened.defer(() => checkpoints.close());
+  opened.defer(() => substrate.close());
   const imageSource = createImageStore(images);
   const engine = new Engine(
     {
@@ -114,6 +121,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
         ...(await substrate.describeHost()),
       }),
   );
+  opened.defer(() => engine.close());
   await engine.restart();
 
   let askShutdown = (): void => undefined;
@@ -137,20 +145,10 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
       else log("debug", "Request", { ...entry });
     },
   });
+  opened.defer(() => server.close());
   log("info", "Ready", { socket, home });
-
-  return {
-    shutdownAsked,
-    async close() {
-      await server.close();
-      await engine.close();
-      await substrate.close();
-      await checkpoints.close();
-      await templates.close();
-      await pool.close();
-      await state.close();
-    },
-  };
+  const held = opened.move();
+  return { shutdownAsked, close: () => held.disposeAsync() };
 }
 
 /** Names this data directory in the command lines of its VMs. Made once. */
