@@ -388,7 +388,11 @@ function runDaemon(
   });
   let stderr = "";
   child.stderr.on("data", (chunk: Buffer) => (stderr += chunk.toString()));
+  const patience = setTimeout(() => child.kill("SIGKILL"), 60_000);
   return new Promise((settled) => {
-    child.once("close", (code) => settled({ code, stderr }));
+    child.once("close", (code) => {
+      clearTimeout(patience);
+      settled({ code, stderr });
+    });
   });
 }
