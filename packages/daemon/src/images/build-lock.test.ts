@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
@@ -55,6 +55,13 @@ test("the lock of a process that was killed is free", async () => {
   );
   expect(await next).toBe(true);
   expect(waited).toBe(true);
+});
+
+test("the lock is for its owner alone to open", async () => {
+  const lock = path.join(directory, "lock");
+  await writeFile(lock, "", { mode: 0o644 });
+  const mode = await withLock(lock, async () => (await stat(lock)).mode & 0o777);
+  expect(mode).toBe(0o600);
 });
 
 test("a lock that cannot be made is an error", async () => {

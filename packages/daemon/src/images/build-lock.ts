@@ -5,6 +5,7 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { chmod, open } from "node:fs/promises";
 import { PerdureError } from "@perdure/protocol";
 import { cleanEnvironment } from "./tool-process.ts";
 
@@ -14,6 +15,13 @@ export async function withLock<T>(
   work: () => Promise<T>,
   onWait?: () => void,
 ): Promise<T> {
+  // Whoever can open the file can hold the lock, and VM processes pass through this directory.
+  try {
+    await (await open(path, "a", 0o600)).close();
+    await chmod(path, 0o600);
+  } catch (error) {
+    throw PerdureError.from(error, "image_build_failed");
+  }
   const holder = spawn(
     "flock",
     ["--exclusive", path, "sh", "-c", "echo held; exec cat >/dev/null"],
