@@ -188,7 +188,7 @@ test.each([
       }
       await new Promise((resolve) => setImmediate(resolve));
     }
-    expect(reachableBytes() - before).toBeLessThan(16 * MIB);
+    expect(reachableBytes() - before).toBeLessThan(64 * MIB);
     expect(unhandled).toEqual([]);
   },
 );

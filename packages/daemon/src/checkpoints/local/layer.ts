@@ -20,7 +20,8 @@ export async function linkLayerFile(fromPath: string, path: string): Promise<voi
   await syncFolder(dirname(path));
 }
 
-async function copyLayer(fromPath: string, path: string): Promise<void> {
+/** A file of its own with the same bytes. Durable once the folder is synced. */
+export async function copyLayer(fromPath: string, path: string): Promise<void> {
   const temporary = temporaryPath(path);
   try {
     await copyFile(fromPath, temporary, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);

@@ -5,12 +5,13 @@
  * directory takes it over into a folder of its own (`tenant-template.ts`). Both under a lock that ends
  * with its process, so two daemons, or a daemon and a tool, are safe together.
  */
-import { mkdir, readFile, readdir, stat } from "node:fs/promises";
+import { mkdir, readFile, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { PerdureError, digestSchema } from "@perdure/protocol";
 import type { Digest } from "@perdure/protocol";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { Template, TemplateStore } from "../../core/ports/template-store.ts";
+import { Damage } from "../damage.ts";
 import { FOLDER_MODE } from "../durable.ts";
 import type { KeyRing } from "../key-ring.ts";
 import { storeError } from "../store-error.ts";
@@ -140,7 +141,10 @@ export class LocalTemplateStore implements TemplateStore {
     if (this.#ownsPool) await this.#pool.close();
   }
 
-  /** Takes the shared template over for the tenant; false where it was never built. */
+  /**
+   * Takes the shared template over for the tenant; false where it was never built. One that was damaged
+   * is discarded: nothing stands on it but what was taken over before, and it can be built again.
+   */
   async #takeOver(tenant: string, key: Digest): Promise<boolean> {
     const from = this.#sharedFolder(key);
     if (!(await exists(join(from, "template.json")))) return false;
@@ -154,8 +158,20 @@ export class LocalTemplateStore implements TemplateStore {
         hostBootId: this.#hostBootId,
         copyBase: this.#options.tenantCopies,
       });
+    }).catch(async (error: unknown) => {
+      if (!(error instanceof Damage)) throw error;
+      this.#options.onDamage?.({ owner: key, path: from, damage: error });
+      await this.#discard(key);
     });
-    return true;
+    return exists(join(folder, key, "record.json"));
+  }
+
+  async #discard(key: Digest): Promise<void> {
+    const path = this.#sharedFolder(key);
+    const lock = join(this.#options.images, "templates", `.${key}.lock`);
+    await withBuildLock(lock, this.#options.clock, () =>
+      rm(path, { recursive: true, force: true }),
+    );
   }
 
   async #record(path: string): Promise<TemplateRecord> {

@@ -5,7 +5,7 @@
  *   <home>/tenants/<tenant>/templates/<key>/
  *     record.json      signed with the host's key
  *     base             a copy where VMs need a writable descriptor, else a second name of the shared file
- *     layer.qcow2      a second name, or a copy from another file system
+ *     layer.qcow2      a copy: it is small
  *     devices, verified.json
  *
  * Everything is verified while it is taken over.
@@ -20,7 +20,7 @@ import type { SigningKey } from "../signature.ts";
 import { diskFull, isDiskFull } from "../store-error.ts";
 import { VerifiedFiles } from "../verified-files.ts";
 import type { WorkPool } from "../work/pool.ts";
-import { linkLayerFile } from "./layer.ts";
+import { copyLayer } from "./layer.ts";
 import { noPages, writeBaseFile } from "./own-base.ts";
 import { decodeRecord, encodeSignedRecord } from "./template-record.ts";
 import type { TemplateRecord } from "./template-record.ts";
@@ -104,7 +104,8 @@ async function takeLayer(
   { pool }: Takeover,
 ): Promise<ReturnType<typeof layerFile> | null> {
   if (layer === null) return null;
-  await linkLayerFile(from, path);
+  // A copy: a file with a name in two data directories would spread damage from one to the other.
+  await copyLayer(from, path);
   if ((await pool.digestFile("layer", path, layer.bytes)) !== layer.digest) throw changed("layer");
   return layerFile(path);
 }

@@ -5,6 +5,12 @@ import { runInNewContext } from "node:vm";
 setFlagsFromString("--expose-gc");
 const collectGarbage = runInNewContext("gc") as () => void;
 
+/**
+ * What a turn of the main loop may cost in a test: tens of times what it takes, and a tenth of what a flood
+ * taken in one turn would. A collector that runs in between must not fail a test.
+ */
+export const TURN_MS_GENEROUS = 500;
+
 /** Bytes that are reachable now. */
 export function reachableBytes(): number {
   collectGarbage();
