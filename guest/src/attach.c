@@ -97,6 +97,7 @@ void operation_attach(uint32_t id, const struct request *request) {
   struct stream *stream = stream_open(id, OP_ATTACH, &READER, process);
   if (stream == NULL) return;
   stream->offset = offset;
+  process_met_reader(process);
   struct field_writer *answer = answer_begin(STATUS_OK);
   field_put_number(answer, TAG_LOG_START, output_log_start(&process->log));
   field_put_number(answer, TAG_LOG_END, process->log.end);

@@ -24,6 +24,8 @@ static void timed_out(struct timer *timer);
 static void fell_quiet(struct timer *timer);
 static void check_cgroup(struct process *process);
 
+static void nobody_came(struct timer *timer);
+
 struct process *process_create(size_t log_bytes) {
   if (record_count >= PROCESS_RECORDS_MAX) return NULL;
   struct process *process = calloc(1, sizeof *process);
@@ -40,6 +42,8 @@ struct process *process_create(size_t log_bytes) {
   for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) source_open(sources[i], -1, NULL);
   timer_open(&process->timeout, true, timed_out);
   timer_open(&process->quiet, true, fell_quiet);
+  timer_open(&process->first_reader, true, nobody_came);
+  process->awaits_reader = true;
   struct process **at = &first_process;
   while (*at != NULL) at = &(*at)->next;
   *at = process;
@@ -61,6 +65,7 @@ static void release(struct process *process) {
   signal_waiters_answer(process);
   timer_disarm(&process->timeout);
   timer_disarm(&process->quiet);
+  timer_disarm(&process->first_reader);
   source_close(&process->input);
   byte_queue_close(&process->input_queue);
   output_log_close(&process->log);
@@ -154,7 +159,8 @@ static void wait_for_quiet(struct process *process) {
 /* P3: how much may be read now without cutting what a reader has not been sent. */
 static size_t readable_room(struct process *process, size_t wanted) {
   uint64_t oldest = 0;
-  if (process->hidden || !readers_oldest(process, &oldest)) return wanted;
+  if (process->hidden) return wanted;
+  if (!readers_oldest(process, &oldest) && !process->awaits_reader) return wanted;
   size_t half = (process->log.head_max + process->log.tail_max) / 2;
   uint64_t behind = process->log.end > oldest ? process->log.end - oldest : 0;
   if (behind >= half) return 0;
@@ -238,6 +244,17 @@ void process_read_on(struct process *process) {
   wait_for_quiet(process);
 }
 
+void process_met_reader(struct process *process) {
+  process->awaits_reader = false;
+  timer_disarm(&process->first_reader);
+}
+
+static void nobody_came(struct timer *timer) {
+  struct process *process = CONTAINER_OF(timer, struct process, first_reader);
+  process->awaits_reader = false;
+  process_read_on(process);
+}
+
 static void cgroup_changed(struct source *source, uint32_t events) {
   (void)events;
   check_cgroup(CONTAINER_OF(source, struct process, cgroup_events));
@@ -287,6 +304,7 @@ static void end_or_wait(struct process *process) {
 
 void process_began(struct process *process) {
   process->phase = PROCESS_RUNNING;
+  if (process->awaits_reader) timer_arm(&process->first_reader, FIRST_READER_MS);
   if (process->reaped) end_or_wait(process);
 }
 

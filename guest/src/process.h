@@ -9,6 +9,8 @@
  *     Then, and only then, the event is sent and readers get their END.
  *  P3 While a reader is attached nothing is appended that would cut what it has not been sent; the
  *     pipes are left alone instead.
+ *     The same holds from the start until the first reader came, for at most FIRST_READER_MS: whoever
+ *     starts a program to follow it attaches a moment later.
  *  P4 A forgotten process with a tree that goes on stays as a hidden record, its output drained and
  *     dropped, until pipes and cgroup are empty: a daemon must not die of SIGPIPE.
  */
@@ -48,6 +50,7 @@ struct process {
   struct output_log log;
   struct source output[2]; /* stdout, stderr */
   bool held_back;          /* P3: the pipes are not read */
+  bool awaits_reader;      /* P3: nobody has attached yet, and the time for it runs */
 
   struct source input;
   struct byte_queue input_queue;
@@ -59,6 +62,7 @@ struct process {
 
   struct timer timeout;
   struct timer quiet;
+  struct timer first_reader;
   int cgroup; /* folder, -1 without */
   struct source cgroup_events;
 };
@@ -79,6 +83,8 @@ void process_began(struct process *process);
 /* True where the pid was that of a main process. */
 bool process_reaped(pid_t pid, int wait_status);
 
+/* The first reader came. */
+void process_met_reader(struct process *process);
 /* A reader moved on or left: perhaps the pipes may be read again. */
 void process_read_on(struct process *process);
 /* exitCode or signal, and timedOut. */

@@ -27,6 +27,7 @@
 #define TIMERS_MAX 512u
 #define HOOK_OUTPUT_MAX 4096u
 #define OUTPUT_QUIET_MS 250u
+#define FIRST_READER_MS 5000u /* how long a program with much to say waits for somebody to follow it */
 
 enum frame_type {
   FRAME_REQUEST = 1,

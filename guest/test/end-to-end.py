@@ -347,6 +347,16 @@ def _(guest):
     assert middle.cuts == [(5000, len(whole) - 6144)] and middle.out == whole[-6144:]
 
 
+@test("a program that says much at once waits for its first reader: nothing is cut")
+def _(guest):
+    whole = b"".join(b"%d\n" % i for i in range(1, 60001))
+    process = guest.link.spawn(SH + ["seq 1 60000"], logBytes=8192)
+    time.sleep(1)
+    reader = guest.link.attach(process)
+    reader.read_to_end()
+    assert reader.cuts == [] and reader.out == whole, reader.cuts
+
+
 @test("while a reader is attached nothing is cut: the process waits")
 def _(guest):
     link = guest.link

@@ -10,6 +10,11 @@ import { forwardStdin } from "./stdin.ts";
 export interface FollowOptions {
   readonly offset: number;
   readonly stdin: boolean;
+  /**
+   * This command started the program: Ctrl-C goes to it, and output that was not kept is a failure. Else
+   * Ctrl-C only detaches.
+   */
+  readonly started: boolean;
   /** Events of the API on stdout, one per line, in place of the bytes. */
   readonly json: boolean;
 }
@@ -19,7 +24,8 @@ const INTERRUPTS_MAX = 3;
 
 export async function follow(handle: ProcessHandle, options: FollowOptions): Promise<number> {
   const gaveUp = new AbortController();
-  const stopSignals = passSignals(handle, gaveUp);
+  const stopSignals = options.started ? passSignals(handle, gaveUp) : detachOnSignals(gaveUp);
+  let cut = false;
   const feeding = options.stdin ? forwardStdin(handle) : Promise.resolve();
   feeding.catch((error: unknown) => {
     process.stderr.write(`perdure: stdin is not forwarded any more: ${String(error)}\n`);
@@ -27,7 +33,8 @@ export async function follow(handle: ProcessHandle, options: FollowOptions): Pro
   try {
     for await (const event of handle.output({ offset: options.offset, signal: gaveUp.signal })) {
       await (options.json ? writeTo("stdout", eventLine(event)) : show(handle, event));
-      if (event.type === "exit") return exitCode(event, options.json);
+      cut ||= event.type === "cut" && options.started;
+      if (event.type === "exit") return exitCode(event, options.json) || (cut ? 1 : 0);
       if (event.type === "interrupted") return 1;
     }
     throw new PerdureError("internal", "The output ended without an exit");
@@ -85,6 +92,16 @@ function writeTo(stream: "stdout" | "stderr", data: Uint8Array | string): Promis
 
 function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown }).code === "EPIPE";
+}
+
+/** Returns the undo. */
+function detachOnSignals(gaveUp: AbortController): () => void {
+  const listener = (): void => gaveUp.abort();
+  const names = ["SIGINT", "SIGTERM"] as const;
+  for (const name of names) process.on(name, listener);
+  return () => {
+    for (const name of names) process.off(name, listener);
+  };
 }
 
 /** Returns the undo. */

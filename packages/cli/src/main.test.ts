@@ -257,6 +257,23 @@ describe("exec", () => {
     ]);
   });
 
+  it.each(["SIGINT", "SIGTERM"] as const)(
+    "only detaches at %s where it was attached",
+    async (signal) => {
+      const script = `while :; do printf x; sleep 0.05; done`;
+      await run(["exec", "a1", "--detach", "sh", "-c", script]);
+      const result = await run(["exec", "a1", "--attach", "1"], {
+        onStdout: (_output, kill) => {
+          kill(signal);
+        },
+      });
+      expect(result.code).toBe(130);
+      expect(await commands.processes({ tenant: "default", agent: "a1" })).toMatchObject([
+        { running: true },
+      ]);
+    },
+  );
+
   it("ends the program when nobody reads its output any more", async () => {
     const line = `"${process.execPath}" "${bin}" exec a1 yes | head -n 2`;
     const shell = spawn("sh", ["-c", line], { env: env(), stdio: ["ignore", "pipe", "inherit"] });

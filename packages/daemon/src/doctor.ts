@@ -32,7 +32,7 @@ export async function diagnose(host: HostFacts): Promise<DoctorReport> {
     good("QEMU", `${host.qemuVersion}, machine type ${host.machineType}`),
     acceleration(host),
     host.images.length > 0
-      ? good("images", host.images.map((image) => image.name).join(", "))
+      ? good("images", [...new Set(host.images.map((image) => image.name))].join(", "))
       : missing("images", "There is none", 'Run "npm run setup", which builds the default image'),
     host.users.kind === "own"
       ? good("isolation of users", host.users.detail)
@@ -46,7 +46,7 @@ export async function diagnose(host: HostFacts): Promise<DoctorReport> {
       : limited("seccomp", "This kernel has no seccomp", "Use a kernel with CONFIG_SECCOMP"),
     host.cgroups.kind === "none"
       ? limited("control groups", host.cgroups.detail, "Run as root, or delegate a cgroup")
-      : good("control groups", host.cgroups.detail),
+      : good("control groups", `${host.cgroups.kind} ${host.cgroups.detail}`.trim()),
     host.ptrace.kind === "any"
       ? good("reading VM memory", host.ptrace.detail)
       : limited(

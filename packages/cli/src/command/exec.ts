@@ -54,7 +54,8 @@ export function addExecCommand(program: Command): void {
 }
 
 const examples = `
-The exit code is the program's; 128 + n where signal n ended it. Ctrl-C goes to the program.
+The exit code is the program's; 128 + n where signal n ended it. Ctrl-C goes to the program; with --attach
+it only detaches.
 
 Examples:
   perdure exec builder uname -a
@@ -74,7 +75,12 @@ async function execute(
   if (options.attach !== undefined) {
     const handle = perdure.process(agent, options.attach);
     const interactive = options.interactive === true;
-    return follow(handle, { offset: options.offset ?? 0, stdin: interactive, json: session.json });
+    return follow(handle, {
+      offset: options.offset ?? 0,
+      stdin: interactive,
+      started: false,
+      json: session.json,
+    });
   }
   const request = {
     env: options.env,
@@ -89,7 +95,7 @@ async function execute(
     print({ process: handle.process }, `${handle.process}\n`);
     return 0;
   }
-  return follow(handle, { offset: 0, stdin, json: session.json });
+  return follow(handle, { offset: 0, stdin, started: true, json: session.json });
 }
 
 function addVariable(text: string, previous: Record<string, string>): Record<string, string> {

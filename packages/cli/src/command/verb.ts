@@ -122,6 +122,12 @@ function letOutOf(result: LetOut): { value: LetOut; text: string } {
   const facts = [`generation ${agent.generation}`];
   if (report !== null) {
     facts.push(report.verdict);
+    if (report.route === "recover") {
+      facts.push(`recovered from ${report.cut.memory ? "its last checkpoint" : "its newest disk"}`);
+    }
+    if (report.otherCut !== null) {
+      facts.push(`the other cut is kept as "${report.otherCut.keptAs}"`);
+    }
     if (report.letOutAtMs !== null) {
       facts.push(`let out in ${formatDuration(report.letOutAtMs - report.startedAtMs)}`);
     }

@@ -34,6 +34,7 @@ import type {
   Target,
 } from "./command.ts";
 import { firstWake, prepare } from "./create.ts";
+import { noticeLost } from "./fail.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
 import { handleMachineEvent } from "./machine-event.ts";
@@ -111,7 +112,11 @@ export class Engine implements Commands {
     actor: Actor,
     command: Exclude<Command, { kind: "create" }>,
   ): Promise<Results[Command["kind"]]> {
-    const { lane } = actor;
+    const exclusive = <T>(work: () => Promise<T>, urgent = false): Promise<T> =>
+      actor.lane.exclusive(async () => {
+        await noticeLost(actor);
+        return work();
+      }, urgent);
     switch (command.kind) {
       case "exec":
         return inside.exec(actor, this.#wakeForCall, command);
@@ -119,24 +124,24 @@ export class Engine implements Commands {
         await inside.signal(actor, this.#wakeForCall, command);
         return undefined;
       case "sleep":
-        await lane.exclusive(async () => {
+        await exclusive(async () => {
           if (ruleFor("sleep", actor.agent) === "does") await sleep(actor);
         });
         return agentView(actor.agent);
       case "wake":
-        await lane.exclusive(async () => {
+        await exclusive(async () => {
           const rule = ruleFor("wake", actor.agent);
           if (rule === "does") await wake(actor);
           if (rule === "recovers") await recover(actor, undefined);
         }, true);
         return letOut(actor);
       case "checkpoint":
-        return lane.exclusive(async () => {
+        return exclusive(async () => {
           ruleFor("checkpoint", actor.agent);
           return checkpointView(await takeCheckpoint(actor, command.name ?? null));
         });
       case "stop":
-        await lane.exclusive(async () => {
+        await exclusive(async () => {
           const rule = ruleFor("stop", actor.agent);
           if (rule === "nothing") return;
           if (rule === "wakes") await wake(actor);
@@ -144,18 +149,18 @@ export class Engine implements Commands {
         });
         return agentView(actor.agent);
       case "start":
-        await lane.exclusive(async () => {
+        await exclusive(async () => {
           if (ruleFor("start", actor.agent) === "does") await startCold(actor, "stopped");
         }, true);
         return letOut(actor);
       case "recover":
-        await lane.exclusive(async () => {
+        await exclusive(async () => {
           ruleFor("recover", actor.agent);
           await recover(actor, command.from);
         }, true);
         return letOut(actor);
       case "remove":
-        await lane.exclusive(async () => {
+        await exclusive(async () => {
           ruleFor("remove", actor.agent);
           await remove(actor);
         }, true);
@@ -224,6 +229,7 @@ export class Engine implements Commands {
   /** For a call that needs the agent awake. */
   readonly #wakeForCall = async (actor: Actor): Promise<void> => {
     await actor.lane.exclusive(async () => {
+      await noticeLost(actor);
       if (ruleFor("call", actor.agent) === "wakes") await wake(actor);
     }, true);
   };

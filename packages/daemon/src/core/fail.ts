@@ -31,3 +31,13 @@ export async function endMachine(actor: Actor, reason: string): Promise<void> {
   actor.detach(reason);
   await machine?.kill();
 }
+
+/**
+ * An agent that counts as awake and has no machine: it ended while that could not be stored (a full disk).
+ * Noticed by whatever is asked of the agent next. Holds the lane.
+ */
+export async function noticeLost(actor: Actor): Promise<void> {
+  if (actor.agent.state === "awake" && actor.machine === null) {
+    await crashed(actor, "The VM ended, and that could not be recorded when it happened");
+  }
+}

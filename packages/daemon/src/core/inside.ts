@@ -22,7 +22,7 @@ async function withLink<T>(
 ): Promise<T> {
   for (let wakes = 0; ; wakes++) {
     const done = await actor.lane.shared(async () => {
-      if (actor.agent.state !== "awake") return null;
+      if (actor.agent.state !== "awake" || actor.machine === null) return null;
       assertNotPaused(actor);
       return { value: await call(await liveLink(actor)) };
     });

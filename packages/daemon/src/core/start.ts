@@ -1,5 +1,5 @@
 /** Start: a cold start from the newest disk, without memory; a new generation through the same gate. */
-import { PerdureError, type WakeReport } from "@perdure/protocol";
+import { PerdureError, type GateCheck, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Lease } from "./agent.ts";
 import { raise } from "./raise.ts";
@@ -31,6 +31,7 @@ export async function startCold(
         outcome: "not-applicable",
         detail: "Booted from the disk; nothing in memory was carried over.",
       },
+      await checkLayers(actor, route),
     ],
     cut: {
       checkpoint: sealed?.id ?? null,
@@ -43,4 +44,36 @@ export async function startCold(
     // After a recovery from the disk an older memory is a side branch, no longer the head.
     headAfter: sealed === null ? null : { checkpoint: sealed.id, continued: true },
   });
+}
+
+/**
+ * The layers that the newest checkpoint names, verified. A damaged one refuses a plain start; `recover` is
+ * its owner's explicit word, goes on, and says so.
+ */
+async function checkLayers(actor: Actor, route: "cold-start" | "recover"): Promise<GateCheck> {
+  const { agent, parts } = actor;
+  const check = "layers";
+  if (agent.head === null) {
+    return { check, outcome: "not-applicable", detail: "No checkpoint says what they must hold." };
+  }
+  try {
+    const { manifest } = await parts.checkpoints.open(agent.id, agent.head.checkpoint);
+    const known = manifest.disk.layers.length;
+    return {
+      check,
+      outcome: "passed",
+      detail: `${known} disk layers are the files that were verified.`,
+    };
+  } catch (error) {
+    const { message, details } = PerdureError.from(error);
+    if (details["part"] !== "layer") {
+      return { check, outcome: "not-applicable", detail: `Could not be checked: ${message}.` };
+    }
+    if (route === "cold-start") throw error;
+    return {
+      check,
+      outcome: "notice",
+      detail: `Booted all the same from a damaged disk: ${message}.`,
+    };
+  }
 }
