@@ -11,6 +11,7 @@ import { readdirSync, readlinkSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { steps, type Step } from "@perdure/daemon/core/step.ts";
 import { DaemonUnderTest, until } from "../e2e/daemon-under-test.ts";
+import { counter } from "../e2e/guest-program.ts";
 
 type Target = "daemon" | "vmm" | "both";
 
@@ -32,19 +33,6 @@ const drawn =
   only === undefined
     ? sample(all, sampleSizes[tier] ?? all.length, seed)
     : all.filter(({ step, target }) => `${step}:${target}` === only);
-
-/** One number in RAM and one on disk, written one after the other. */
-const counter = `
-import os, time
-disk = os.open("/home/user/count", os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o644)
-ram = os.open("/dev/shm/count", os.O_CREAT | os.O_WRONLY, 0o644)
-n = 0
-while True:
-    n += 1
-    os.pwrite(ram, b"%012d" % n, 0)
-    os.pwrite(disk, b"%012d" % n, 0)
-    time.sleep(0.02)
-`;
 
 describe(`C23 crash matrix, tier ${tier}, seed ${seed}`, () => {
   const under = new DaemonUnderTest();

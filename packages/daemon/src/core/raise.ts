@@ -25,7 +25,6 @@ import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
 import type { Machine, MachineSpec, MemoryBase } from "./ports/substrate.ts";
 import { connectAgain } from "./reconnect.ts";
-import type { Step } from "./step.ts";
 import { passGate } from "./wake-gate.ts";
 
 /** Where a generation starts from. */
@@ -292,6 +291,3 @@ async function undo(
   await parts.checkpoints.removeLayer(actor.id, topLayer);
   if (actor.agent.lease !== null) await actor.save({ state: fallback, lease: null });
 }
-
-/** The step names of the routes that exist. */
-export type RaiseStep = Extract<Step, `${RaiseVerb}.${string}`>;
