@@ -95,22 +95,9 @@ function deps() {
   return true;
 }
 
-/**
- * `npm ci` refuses a lock file that does not list an optional package of another platform, and npm
- * cannot list one that the registry lacks. `npm install --no-save` keeps to the same locked versions
- * and leaves such a package out.
- */
 function installDependencies() {
-  const flags = ["--no-audit", "--no-fund", "--loglevel=error"];
   note("running npm ci");
-  const first = spawnSync("npm", ["ci", ...flags], { cwd: root, encoding: "utf8" });
-  if (first.status === 0) return;
-  if (first.error !== undefined) throw new SetupError(`Cannot run "npm": ${first.error.message}`);
-  const missing = [...first.stderr.matchAll(/^npm error Missing: (\S+?)@\S* from lock file/gm)];
-  if (missing.length === 0) throw new SetupError(`"npm ci" failed.\n${first.stderr.trim()}`);
-  const names = missing.map(([, name]) => name).join(", ");
-  note(`npm ci refuses: the lock file lacks ${names}; running npm install --no-save`);
-  run("npm", ["install", "--no-save", ...flags], { cwd: root });
+  run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: root });
 }
 
 function guest() {
