@@ -8,10 +8,13 @@
  * Tier `test` draws a few of the cases, `ci` more, `soak` takes all; the seed is in the title.
  */
 import { readdirSync, readlinkSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, describe, expect, test } from "vitest";
 import { steps, type Step } from "@perdure/daemon/core/step.ts";
 import { DaemonUnderTest, until } from "../e2e/daemon-under-test.ts";
 import { counter } from "../e2e/guest-program.ts";
+
+/** From the call's failure until the daemon's process is gone. */
+const GONE_MS = 60_000;
 
 type Target = "daemon" | "vmm" | "both";
 
@@ -38,8 +41,10 @@ describe(`C23 crash matrix, tier ${tier}, seed ${seed}`, () => {
   const under = new DaemonUnderTest();
   let number = 0;
 
-  beforeAll(() => under.start());
+  // Whatever a case did, the next one starts its daemon itself.
+  afterEach(() => under.kill());
   afterAll(async () => {
+    await under.start();
     expect(await under.end()).toEqual([]);
   });
 
@@ -48,12 +53,12 @@ describe(`C23 crash matrix, tier ${tier}, seed ${seed}`, () => {
     async (c) => {
       const name = `c${++number}`;
       const verb = c.step.slice(0, c.step.indexOf("."));
-      if (under.pid === undefined) await under.start();
+      await under.start();
       const before = await setUp(under, c.step, verb, name);
       await under.restart({ PERDURE_CRASH: `${c.step}:${c.target}` });
-      await act(under, verb, name);
+      const answered = await act(under, verb, name);
       if (c.target === "vmm") await under.kill();
-      else await under.gone();
+      else await goneOf(under, answered);
       await under.start();
       await check(under, verb, name, before);
       const left = await under.client.remove(name).catch((error: unknown) => error);
@@ -99,8 +104,14 @@ async function outgrowInjection(under: DaemonUnderTest, name: string): Promise<v
   });
 }
 
-/** Runs the verb that will be cut short. Whatever it answers, or nothing, is not evidence. */
-async function act(under: DaemonUnderTest, verb: string, name: string): Promise<void> {
+/** The daemon must have ended itself: a verb that came to its end never reached the step. */
+async function goneOf(under: DaemonUnderTest, answered: boolean): Promise<void> {
+  if (answered) throw new Error(`The verb was answered; its step was not reached:\n${under.logTail}`);
+  await under.gone(GONE_MS);
+}
+
+/** Runs the verb that will be cut short. True where it was answered all the same. */
+async function act(under: DaemonUnderTest, verb: string, name: string): Promise<boolean> {
   const { client } = under;
   const calls: Readonly<Record<string, () => Promise<unknown>>> = {
     create: () => client.create({ name }),
@@ -112,7 +123,12 @@ async function act(under: DaemonUnderTest, verb: string, name: string): Promise<
     recover: () => client.recover(name),
     remove: () => client.remove(name),
   };
-  await calls[verb]?.().catch(() => undefined);
+  const call = calls[verb];
+  if (call === undefined) throw new Error(`There is no verb "${verb}"`);
+  return call().then(
+    () => true,
+    () => false,
+  );
 }
 
 /** I1–I3 after the restart, and that the agent goes on. */

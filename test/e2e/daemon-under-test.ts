@@ -39,6 +39,11 @@ export class DaemonUnderTest {
     return this.#log;
   }
 
+  /** What failures show of it. */
+  get logTail(): string {
+    return this.#log.slice(-4_000);
+  }
+
   get pid(): number | undefined {
     return this.#daemon?.pid;
   }
@@ -61,7 +66,7 @@ export class DaemonUnderTest {
       `the daemon to answer (${this.home})`,
       async () => {
         if (child.exitCode !== null || child.signalCode !== null) {
-          throw new Error(`The daemon ended before it answered:\n${this.#log}`);
+          throw new Error(`The daemon ended before it answered:\n${this.logTail}`);
         }
         return (await this.client.health().catch(() => null)) !== null;
       },
@@ -77,13 +82,12 @@ export class DaemonUnderTest {
     await this.gone();
   }
 
-  /** Resolves when the daemon process has ended, by whatever. */
-  async gone(): Promise<void> {
+  /** Resolves when the daemon process has ended, by whatever. @throws past the deadline */
+  async gone(deadlineMs = READY_MS): Promise<void> {
     const child = this.#daemon;
     if (child === null) return;
-    if (child.exitCode === null && child.signalCode === null) {
-      await new Promise((settled) => child.once("exit", settled));
-    }
+    const ended = (): boolean => child.exitCode !== null || child.signalCode !== null;
+    await until(`the daemon to end:\n${this.logTail}`, ended, deadlineMs);
     this.#daemon = null;
     await this.client.close();
   }
