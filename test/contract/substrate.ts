@@ -268,6 +268,29 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
       expect(await coldGuest.readDisk(0, DISK_BYTES)).toBe(older);
     });
 
+    test("a cut that was prepared is like any other, and another layer may be taken for it", async () => {
+      const { machine, guest, chain } = await wake(template);
+      await machine.prepareCut(await subject.newLayer());
+      const changed = await guest.hold(2 * PAGE_BATCH_BYTES_MAX, 11);
+      const layer = await subject.newLayer();
+      await machine.prepareCut(layer);
+      const older = await guest.writeDisk(0, DISK_BYTES, 12);
+      await machine.pause();
+      const indexes = await machine.privatePages();
+      const bytes = await pagesOf(machine, indexes);
+      const devices = await machine.saveDevices();
+      await machine.addLayer(layer);
+      await machine.run();
+      await guest.writeDisk(0, DISK_BYTES, 13);
+      const second = await cutOf(machine, { ...chain, layerPaths: [...chain.layerPaths, layer] });
+      expect(second.indexes.length).toBeGreaterThan(0);
+      guest.close();
+      await machine.kill();
+      const woken = await wake({ indexes, bytes, devices, layers: chain.layerPaths });
+      expect(await woken.guest.held()).toBe(changed);
+      expect(await woken.guest.readDisk(0, DISK_BYTES)).toBe(older);
+    });
+
     test("run and pause may be repeated, and time stands still in between", async () => {
       const { machine, guest } = await wake(template);
       await machine.run();

@@ -18,6 +18,7 @@ import { WorkPool } from "./checkpoints/work/pool.ts";
 import { createSystemClock } from "./clock.ts";
 import { Engine } from "./core/engine.ts";
 import type { Log } from "./core/ports/log.ts";
+import { PageBuffers } from "./core/page-buffers.ts";
 import { SparePlan } from "./core/spare-plan.ts";
 import type { StepHook } from "./core/step.ts";
 import { diagnose } from "./doctor.ts";
@@ -66,6 +67,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   opened.defer(() => state.close());
   const keyRing = await openKeyRing(home);
   const isRoot = process.getuid?.() === 0;
+  const buffers = new PageBuffers();
   const substrate = await openQemuSubstrate({
     homeId: await homeId(home),
     runDir: join(run, "vm"),
@@ -75,8 +77,9 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     ...(isRoot ? { uidRange: vmUids } : {}),
     clock,
     log,
+    buffers,
   });
-  const pool = new WorkPool();
+  const pool = new WorkPool(buffers);
   opened.defer(() => pool.close());
   const templates = await openLocalTemplateStore({
     home,

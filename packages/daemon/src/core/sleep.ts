@@ -100,11 +100,13 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
   await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
   await actor.step("checkpoint.layer-recorded");
 
-  await link.flush(engineLimits.flushMs);
-  const startMs = parts.clock.monotonicMs();
-  const cut = await captureRunning(actor, machine, link, nextTop);
-  const pauseMs = Math.round((parts.clock.monotonicMs() - startMs) * 100) / 100;
+  const pages = await machine.prepareCut(parts.checkpoints.layerPath(actor.id, nextTop));
+  const held = await reserve(actor, pages);
   try {
+    await link.flush(engineLimits.flushMs);
+    const startMs = parts.clock.monotonicMs();
+    const cut = await captureRunning(actor, machine, link, nextTop);
+    const pauseMs = Math.round((parts.clock.monotonicMs() - startMs) * 100) / 100;
     await actor.step("checkpoint.thawed");
     await setClock(actor, link);
     const draft = await draftOf(actor, {
@@ -133,7 +135,7 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
     await actor.step("checkpoint.collected");
     return row;
   } finally {
-    cut.held.release();
+    held.release();
   }
 }
 
@@ -151,8 +153,6 @@ interface RunningCut {
   readonly batches: readonly PageBatch[];
   readonly devices: Uint8Array;
   readonly clean: boolean;
-  /** Room for writing it; the caller releases it. */
-  readonly held: { release(): void };
 }
 
 /** The pause of a live checkpoint: freeze, stop, copy, switch the disk's top, go on. */
@@ -162,29 +162,41 @@ async function captureRunning(
   link: GuestLink,
   nextTop: LayerId,
 ): Promise<RunningCut> {
-  const { checkpoints } = actor.parts;
-  let held: RunningCut["held"] | null = null;
+  const layerPath = actor.parts.checkpoints.layerPath(actor.id, nextTop);
   try {
     await link.freeze(engineLimits.freezeMs);
     await actor.step("checkpoint.frozen");
     const clean = await flushed(link, engineLimits.flushFrozenMs);
     await machine.pause();
-    const pages = await machine.privatePages();
-    held = await reserve(actor, pages.length);
-    const devices = await machine.saveDevices();
-    const batches: PageBatch[] = [];
-    for await (const batch of machine.readPages(pages)) batches.push(batch);
-    await machine.addLayer(checkpoints.layerPath(actor.id, nextTop));
+    const [batches, devices] = await together(readAll(machine), switchDisk(machine, layerPath));
     await actor.step("checkpoint.layer-switched");
     await machine.run();
     await link.thaw();
-    return { batches, devices, clean, held };
+    return { batches, devices, clean };
   } catch (error) {
-    held?.release();
     // Where it cannot go on, the machine's own event says that it crashed.
     await goOn(actor, machine).catch(() => undefined);
     throw PerdureError.from(error);
   }
+}
+
+async function readAll(machine: Machine): Promise<PageBatch[]> {
+  const batches: PageBatch[] = [];
+  const pages = await machine.privatePages();
+  for await (const batch of machine.readPages(pages)) batches.push(batch);
+  return batches;
+}
+
+async function switchDisk(machine: Machine, layerPath: string): Promise<Uint8Array> {
+  const devices = await machine.saveDevices();
+  await machine.addLayer(layerPath);
+  return devices;
+}
+
+/** Both, at the same time; where one fails, not before the other has come to its end. */
+async function together<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([first, second]);
+  return Promise.all([first, second]);
 }
 
 /** Flush, freeze, flush. Whatever misses its deadline is marked, not fatal. */

@@ -44,7 +44,12 @@ export async function writeBaseFile(
   let inFlight = 0;
   const start = (fromBlock: number, toBlock: number, parts: PageBatch[], size: number): void => {
     const buffers = parts.flatMap(({ indexes, bytes }) => [indexes.buffer, bytes.buffer]);
-    const job = pool.run("writeBase", { ...source, outPath, fromBlock, toBlock, parts }, buffers);
+    const job = pool
+      .run("writeBase", { ...source, outPath, fromBlock, toBlock, parts }, buffers)
+      .then(({ digests, spent }) => {
+        for (const buffer of spent) pool.buffers.give(buffer);
+        return digests;
+      });
     jobs.push(job);
     inFlight += size;
     const done: Promise<void> = job
@@ -72,10 +77,10 @@ export async function writeBaseFile(
       while (running.size > 0 && inFlight + size > inFlightBytesMax) await Promise.race(running);
       if (complete > block) {
         const rest = tail(batch, complete * BLOCK_PAGES);
-        start(block, complete, [...carried, whole(batch)], size);
+        start(block, complete, [...carried, batch], size);
         block = complete;
         carried = rest.indexes.length > 0 ? [rest] : [];
-      } else carried.push(whole(batch));
+      } else carried.push(batch);
     }
     while (block < blocks) {
       const to = Math.min(block + blocksPerJob, blocks);
@@ -96,14 +101,6 @@ function tail({ indexes, bytes }: PageBatch, fromIndex: number): PageBatch {
   let at = indexes.length;
   while (at > 0 && (indexes[at - 1] ?? 0) >= fromIndex) at--;
   return { indexes: indexes.slice(at), bytes: bytes.slice(at * PAGE_BYTES) };
-}
-
-/** The batch in buffers of its own, because they are transferred. */
-function whole({ indexes, bytes }: PageBatch): PageBatch {
-  return {
-    indexes: indexes.byteLength === indexes.buffer.byteLength ? indexes : indexes.slice(),
-    bytes: bytes.byteLength === bytes.buffer.byteLength ? bytes : bytes.slice(),
-  };
 }
 
 /**

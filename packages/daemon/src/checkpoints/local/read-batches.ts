@@ -26,7 +26,8 @@ export async function* readBatches(
   let next = 0;
   const request = (): void => {
     const to = Math.min(next + batchPages, entries);
-    const batch = pool.run("readPages", { map, packs, from: next, to });
+    const into = pool.buffers.take();
+    const batch = pool.run("readPages", { map, packs, from: next, to, into }, [into]);
     batch.catch(() => undefined); // Awaited in turn; one that fails early must not count as unhandled.
     ahead.push(batch);
     next = to;

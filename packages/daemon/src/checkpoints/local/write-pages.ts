@@ -97,7 +97,7 @@ async function storeAll(
       // On a full disk the rest is counted, so that the error can name what is needed.
       if (failures.some(isDiskFull)) continue;
       if (failures.length > 0) break;
-      const { indexes, bytes } = owned(batch);
+      const { indexes, bytes } = batch;
       if (indexes.length === 0) continue;
       const size = bytes.length;
       while (running.size > 0 && inFlight + size > inFlightBytesMax) await Promise.race(running);
@@ -109,7 +109,10 @@ async function storeAll(
           bytes.buffer,
         ])
         .then(
-          (result) => void (results[slot] = result),
+          ({ spent, ...result }) => {
+            context.pool.buffers.give(spent);
+            results[slot] = result;
+          },
           (error: unknown) => void failures.push(error),
         )
         .finally(() => {
@@ -123,15 +126,6 @@ async function storeAll(
   }
   if (failures.length > 0) throw failures.find(isDiskFull) ?? failures[0];
   return results;
-}
-
-/** The batch in buffers that hold nothing else, because they are transferred. */
-function owned({ indexes, bytes }: PageBatch): PageBatch {
-  const whole = (view: ArrayBufferView): boolean => view.byteLength === view.buffer.byteLength;
-  return {
-    indexes: whole(indexes) ? indexes : indexes.slice(),
-    bytes: whole(bytes) ? bytes : bytes.slice(),
-  };
 }
 
 /**

@@ -24,11 +24,20 @@ export interface WriteBaseInput extends BlockRange {
   /** An empty file of `bytes`. */
   readonly outPath: string;
   /** Pages that lie over the base, ascending from part to part; those beyond the range are ignored. */
-  readonly parts: readonly { readonly indexes: Uint32Array; readonly bytes: Uint8Array }[];
+  readonly parts: readonly {
+    readonly indexes: Uint32Array;
+    readonly bytes: Uint8Array<ArrayBuffer>;
+  }[];
 }
 
-/** Writes blocks of base with pages over it, zero pages left as holes. Returns the block digests. */
-export function writeBase(input: WriteBaseInput): Uint8Array<ArrayBuffer> {
+export interface WrittenBlocks {
+  readonly digests: Uint8Array<ArrayBuffer>;
+  /** Buffers of the parts' bytes, which nobody needs any more. */
+  readonly spent: readonly ArrayBuffer[];
+}
+
+/** Writes blocks of base with pages over it, zero pages left as holes. */
+export function writeBase(input: WriteBaseInput): WrittenBlocks {
   const { bytes, fromBlock, toBlock } = input;
   const digests = new Uint8Array((toBlock - fromBlock) * BLOCK_DIGEST_BYTES);
   const block = Buffer.alloc(BLOCK_BYTES);
@@ -52,7 +61,7 @@ export function writeBase(input: WriteBaseInput): Uint8Array<ArrayBuffer> {
     closeSync(out);
     if (base !== null) closeSync(base);
   }
-  return digests;
+  return { digests, spent: input.parts.map((part) => part.bytes.buffer) };
 }
 
 function* pagesOver(

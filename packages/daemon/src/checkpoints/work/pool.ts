@@ -4,6 +4,7 @@
  */
 import { availableParallelism } from "node:os";
 import { Piscina } from "piscina";
+import { PageBuffers } from "../../core/page-buffers.ts";
 import { Damage } from "../damage.ts";
 import { blockCount, contentDigest } from "../content-digest.ts";
 import type { Digest } from "@perdure/protocol";
@@ -16,9 +17,12 @@ const digestBlocksPerJob = 8;
 
 export class WorkPool {
   readonly threads: number;
+  /** For pages on their way to and from the threads. */
+  readonly buffers: PageBuffers;
   readonly #piscina: Piscina;
 
-  constructor() {
+  constructor(buffers = new PageBuffers()) {
+    this.buffers = buffers;
     this.threads = Math.min(Math.max(availableParallelism(), threadsMin), threadsMax);
     this.#piscina = new Piscina({
       filename: new URL("./worker.ts", import.meta.url).href,

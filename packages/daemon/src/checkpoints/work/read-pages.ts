@@ -24,6 +24,8 @@ export interface ReadPagesInput {
   /** Entries `from` up to but not including `to`. */
   readonly from: number;
   readonly to: number;
+  /** Room for the pages' bytes; not necessarily zero. */
+  readonly into: ArrayBuffer;
 }
 
 export interface ReadPages {
@@ -33,8 +35,8 @@ export interface ReadPages {
 
 const rememberedMax = 2 * PACKS_MAX;
 
-export function readPages({ map, packs, from, to }: ReadPagesInput): ReadPages {
-  const bytes = new Uint8Array((to - from) * PAGE_BYTES);
+export function readPages({ map, packs, from, to, into }: ReadPagesInput): ReadPages {
+  const bytes = new Uint8Array(into, 0, (to - from) * PAGE_BYTES);
   const reader = new ChunkReader(map, packs);
   try {
     for (let entry = from; entry < to;) {
@@ -48,12 +50,11 @@ export function readPages({ map, packs, from, to }: ReadPagesInput): ReadPages {
       ) {
         length++;
       }
-      if (chunk !== ZERO) {
+      const at = (entry - from) * PAGE_BYTES;
+      if (chunk === ZERO) bytes.fill(0, at, at + length * PAGE_BYTES);
+      else {
         const pages = reader.read(chunk);
-        bytes.set(
-          pages.subarray(position * PAGE_BYTES, (position + length) * PAGE_BYTES),
-          (entry - from) * PAGE_BYTES,
-        );
+        bytes.set(pages.subarray(position * PAGE_BYTES, (position + length) * PAGE_BYTES), at);
       }
       entry += length;
     }

@@ -48,7 +48,8 @@ export interface StoredBatch {
   readonly chunks: readonly WrittenChunk[];
 }
 
-export function storePages(input: StorePagesInput): StoredBatch {
+/** Besides what became of the batch: the buffer of its bytes, which nobody needs any more. */
+export function storePages(input: StorePagesInput): StoredBatch & { readonly spent: ArrayBuffer } {
   checkBatch(input);
   const { indexes, bytes, parent } = input;
   const baseFd = input.basePath === null ? null : openSync(input.basePath, constants.O_RDONLY);
@@ -71,6 +72,7 @@ export function storePages(input: StorePagesInput): StoredBatch {
     keptPerPack,
     storedHash: found.storedHash,
     chunks,
+    spent: bytes.buffer,
   };
 }
 

@@ -42,13 +42,14 @@ function failureOf(error: unknown): Failure {
 export const storePages = guarded<Jobs["storePages"]>(store.storePages, (batch) => [
   batch.indexes.buffer,
   batch.storedHash.buffer,
+  batch.spent,
 ]);
 export const readPages = guarded<Jobs["readPages"]>(read.readPages, (pages) => [
   pages.indexes.buffer,
   pages.bytes.buffer,
 ]);
 export const buildMap = guarded<Jobs["buildMap"]>(map.buildMap);
-export const writeBase = guarded<Jobs["writeBase"]>(base.writeBase);
+export const writeBase = guarded<Jobs["writeBase"]>(base.writeBase, ({ spent }) => spent);
 export const digestBlocks = guarded<Jobs["digestBlocks"]>(base.digestBlocks);
 export const sealDevices = guarded<Jobs["sealDevices"]>(sealed.sealDevices);
 export const openDevices = guarded<Jobs["openDevices"]>(sealed.openDevices);

@@ -2,12 +2,12 @@
 
 /**
  * Some pages of a VM's memory: `bytes` holds `indexes.length` pages of 4096 bytes in the order of
- * `indexes`, which ascend within a batch and from batch to batch. At most 16 MiB. The receiver owns
- * the buffers: they may have been transferred between threads and are used once.
+ * `indexes`, which ascend within a batch and from batch to batch. At most 4 MiB. Both buffers belong to this
+ * batch alone and go to the receiver with it, who may transfer them to a thread; used once.
  */
 export interface PageBatch {
   readonly indexes: Uint32Array<ArrayBuffer>;
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-export const PAGE_BATCH_BYTES_MAX = 16 * 1024 * 1024;
+export const PAGE_BATCH_BYTES_MAX = 4 * 1024 * 1024;

@@ -93,6 +93,12 @@ export interface Machine {
   pause(): Promise<void>;
   isRunning(): Promise<boolean>;
 
+  /**
+   * Makes the next cut's pause short: does beforehand what can be done while the guest runs, for about as
+   * many pages as differ now, and for `addLayer(layerPath)`. Returns how many differ. Changes nothing
+   * that the guest or a checkpoint could see, and need not be called.
+   */
+  prepareCut(layerPath: string): Promise<number>;
   /** Indexes of pages that may differ from the base, ascending. Meaningful while paused. */
   privatePages(): Promise<Uint32Array<ArrayBuffer>>;
   /** Contents of these pages, in batches. While paused. */

@@ -81,6 +81,10 @@ export class FakeMachine implements Machine {
     return this.#do("isRunning", () => this.#process.running);
   }
 
+  prepareCut(): Promise<number> {
+    return this.#do("prepareCut", () => this.#process.memory.privatePages().length);
+  }
+
   privatePages(): Promise<Uint32Array<ArrayBuffer>> {
     return this.#do("privatePages", () => {
       this.#process.assertHalted("scan");

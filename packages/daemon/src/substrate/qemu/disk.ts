@@ -36,6 +36,8 @@ export class Disk {
   readonly #clock: Clock;
   /** Files of the layers, lowest first; null: known to an earlier daemon. */
   #layers: string[] | null;
+  /** A layer that is open and not yet in the chain. */
+  #prepared: string | null = null;
 
   /** @param attached `empty` for a process that was just started */
   constructor(qmp: QmpClient, notes: LayerNotes, clock: Clock, attached: "empty" | "unknown") {
@@ -82,24 +84,37 @@ export class Disk {
     this.#layers = [...layerPaths];
   }
 
-  /** Puts an empty layer on top. While paused. */
-  async addLayer(path: string): Promise<void> {
+  get prepared(): string | null {
+    return this.#prepared;
+  }
+
+  /** Opens an empty layer, so that `addLayer` only has to put it on top. */
+  async prepareLayer(path: string): Promise<void> {
     const layers = await this.#known();
-    const top = layers.at(-1);
-    if (top === undefined) {
+    if (layers.length === 0) {
       throw new PerdureError("machine_failed", "Cannot add a layer: the machine has no disk");
     }
+    await this.#dropPrepared();
     await this.#notes.writeLayers([...layers, path]);
     await this.#add(layerOptions(path, null, false));
+    this.#prepared = path;
+  }
+
+  /** Puts an empty layer on top. While paused. */
+  async addLayer(path: string): Promise<void> {
+    if (this.#prepared !== path) await this.prepareLayer(path);
+    const layers = await this.#known();
+    const top = layers.at(-1) ?? "";
     try {
       await this.#qmp.execute("blockdev-snapshot", {
         node: layerNode(top),
         overlay: layerNode(path),
       });
     } catch (error) {
-      await this.#remove(path);
+      await this.#dropPrepared();
       throw error;
     }
+    this.#prepared = null;
     this.#layers = [...layers, path];
   }
 
@@ -118,6 +133,12 @@ export class Disk {
     for (const path of between.reverse()) await this.#remove(path);
     this.#layers = [...layers.slice(0, kept), top];
     await this.#notes.writeLayers(this.#layers);
+  }
+
+  async #dropPrepared(): Promise<void> {
+    const path = this.#prepared;
+    this.#prepared = null;
+    if (path !== null) await this.#remove(path);
   }
 
   async #streamInto(top: string, below: string): Promise<void> {

@@ -2,11 +2,12 @@
  * A guest's memory, seen from the host: which pages differ from the base, and their contents. The work
  * happens in worker threads that all machines of a daemon share.
  *
- * - I1 Batches are at most 16 MiB; what a batch holds belongs to its receiver.
+ * - I1 What a batch holds belongs to its receiver.
  * - I2 At most `batchesAtOnce` batches are under way, however slow the consumer.
  */
 import { PAGE_BYTES, PerdureError } from "@perdure/protocol";
 import { Piscina } from "piscina";
+import type { PageBuffers } from "../../core/page-buffers.ts";
 import { PAGE_BATCH_BYTES_MAX, type PageBatch } from "../../core/ports/page.ts";
 import { qemuLimits } from "./limit.ts";
 import type { MemoryTask } from "./memory-worker.ts";
@@ -14,14 +15,27 @@ import type { MemoryTask } from "./memory-worker.ts";
 function startThreads(): Piscina {
   return new Piscina({
     filename: new URL("./memory-worker.ts", import.meta.url).href,
-    minThreads: qemuLimits.batchesAtOnce,
-    maxThreads: qemuLimits.batchesAtOnce,
+    minThreads: qemuLimits.memoryThreads,
+    maxThreads: qemuLimits.memoryThreads,
   });
 }
 
 /** Threads that touch VM memory. They are started at once: the first sleep should not wait for them. */
 export class MemoryWorkers {
+  readonly #buffers: PageBuffers;
   #threads: Piscina | null = startThreads();
+
+  constructor(buffers: PageBuffers) {
+    this.#buffers = buffers;
+  }
+
+  /** Makes reading this many pages quick: their buffers are made and touched now. */
+  async prepare(pages: number): Promise<void> {
+    await this.#buffers.prepare(
+      Math.ceil(pages / PAGES_PER_BATCH),
+      async () => (await this.#run("makeBuffer", {}, [])) as ArrayBuffer,
+    );
+  }
 
   async scan(task: MemoryTask): Promise<Uint32Array<ArrayBuffer>> {
     return (await this.#run("scan", task, [])) as Uint32Array<ArrayBuffer>;
@@ -31,12 +45,14 @@ export class MemoryWorkers {
     task: MemoryTask,
     indexes: Uint32Array<ArrayBuffer>,
   ): Promise<Uint8Array<ArrayBuffer>> {
-    return (await this.#run("read", { ...task, indexes }, [])) as Uint8Array<ArrayBuffer>;
+    const into = this.#buffers.take();
+    const input = { ...task, indexes, into };
+    return (await this.#run("read", input, [into])) as Uint8Array<ArrayBuffer>;
   }
 
   async write(task: MemoryTask, batch: PageBatch): Promise<void> {
-    const buffers = new Set([batch.indexes.buffer, batch.bytes.buffer]);
-    await this.#run("write", { ...task, ...batch }, [...buffers]);
+    const buffers = [batch.indexes.buffer, batch.bytes.buffer];
+    this.#buffers.give((await this.#run("write", { ...task, ...batch }, buffers)) as ArrayBuffer);
   }
 
   /** Ends the threads. Machines that are still in use bring them back. */

@@ -24,8 +24,10 @@ export const qemuLimits = {
   consoleTailBytes: 4096,
   /** Last bytes kept of what QEMU itself says on stderr. */
   complaintBytes: 4096,
-  /** Batches of pages that are read or written at the same time. */
-  batchesAtOnce: 2,
+  /** Threads that copy guest memory; the memory's bandwidth is the limit, not their number. */
+  memoryThreads: 2,
+  /** Batches of pages that are read or written, or wait for a thread, at the same time. */
+  batchesAtOnce: 4,
 
   /** Memory of the VMM beyond the guest's: code buffer, device state, thread stacks, its libraries. */
   memoryOverheadBytes: 320 * 1024 * 1024,

@@ -30,6 +30,9 @@ import { processUsage, type ProcessUsage } from "./process-usage.ts";
 import { isRecord, type QmpClient } from "./qmp.ts";
 import type { RunFolder } from "./run-folder.ts";
 
+/** Pages that a guest may write between the preparation of a cut and the cut without making it slower. */
+const CUT_SLACK_PAGES = 1024;
+
 /** What a machine is made of; whoever started or adopted the process puts it together. */
 export interface MachineParts {
   readonly record: MachineRecord;
@@ -137,6 +140,16 @@ export class QemuMachine implements Machine {
     return isRecord(answer) && answer.running === true;
   }
 
+  async prepareCut(layerPath: string): Promise<number> {
+    const { workers, grants, credentials } = this.#parts;
+    const { length } = await this.privatePages();
+    await Promise.all([
+      workers.prepare(length + CUT_SLACK_PAGES),
+      grants.top(layerPath, credentials).then(() => this.#disk.prepareLayer(layerPath)),
+    ]);
+    return length;
+  }
+
   async privatePages(): Promise<Uint32Array<ArrayBuffer>> {
     try {
       return await this.#parts.workers.scan(this.#memory());
@@ -160,7 +173,7 @@ export class QemuMachine implements Machine {
   async addLayer(path: string): Promise<void> {
     const { grants, credentials } = this.#parts;
     const before = await this.#disk.topPath();
-    await grants.top(path, credentials);
+    if (this.#disk.prepared !== path) await grants.top(path, credentials);
     await this.#disk.addLayer(path);
     if (before !== null) await grants.sealed(before, credentials);
   }

@@ -9,6 +9,7 @@
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { PAGE_BYTES } from "@perdure/protocol";
 import { move } from "piscina";
+import { PAGE_BATCH_BYTES_MAX } from "../../core/ports/page.ts";
 import { pageRuns, type MemoryArea } from "./page-run.ts";
 import { readStatNow, type ProcessIdentity } from "./process.ts";
 
@@ -55,25 +56,34 @@ export function scan(task: MemoryTask): unknown {
   }
 }
 
-/** Contents of pages, in the order of `indexes`. */
-export function read(task: MemoryTask & { readonly indexes: Uint32Array<ArrayBuffer> }): unknown {
+/** A buffer whose pages are all there. */
+export function makeBuffer(): unknown {
+  return move(new Uint8Array(PAGE_BATCH_BYTES_MAX).fill(1).buffer);
+}
+
+/** Contents of pages, in the order of `indexes`, in the buffer `into`. */
+export function read(
+  task: MemoryTask & {
+    readonly indexes: Uint32Array<ArrayBuffer>;
+    readonly into: ArrayBuffer;
+  },
+): unknown {
   const fd = openOf(task.process, "mem", "r");
   try {
-    // Not zeroed first: every byte is read over.
-    const bytes = Buffer.allocUnsafeSlow(task.indexes.length * PAGE_BYTES);
+    const bytes = new Uint8Array(task.into, 0, task.indexes.length * PAGE_BYTES);
     for (const run of pageRuns(task.indexes, task.areas)) {
       readFully(fd, bytes, run.first * PAGE_BYTES, run.pages * PAGE_BYTES, run.address);
     }
-    return move(new Uint8Array(bytes.buffer, 0, bytes.length));
+    return move(bytes);
   } finally {
     closeSync(fd);
   }
 }
 
-/** Writes pages over what is there. */
+/** Writes pages over what is there. Hands the buffer of `bytes` back. */
 export function write(
-  task: MemoryTask & { readonly indexes: Uint32Array; readonly bytes: Uint8Array },
-): void {
+  task: MemoryTask & { readonly indexes: Uint32Array; readonly bytes: Uint8Array<ArrayBuffer> },
+): unknown {
   if (task.bytes.length !== task.indexes.length * PAGE_BYTES) {
     throw new RangeError("A batch must hold one page of bytes per index");
   }
@@ -86,6 +96,7 @@ export function write(
         done += writeSync(fd, task.bytes, from, end - done, run.address + done);
       }
     }
+    return move(task.bytes.buffer);
   } finally {
     closeSync(fd);
   }

@@ -3,6 +3,7 @@
  */
 import { mkdir } from "node:fs/promises";
 import { PerdureError } from "@perdure/protocol";
+import { PageBuffers } from "../../core/page-buffers.ts";
 import type { Clock } from "../../core/ports/clock.ts";
 import { kvmGroups } from "./acceleration.ts";
 import { openCgroups } from "./cgroup.ts";
@@ -28,6 +29,8 @@ export interface StartToolsOptions {
   /** Group of a tenant. Default: the first number of the range for all. */
   readonly tenantGid?: (tenant: string) => number;
   readonly clock: Clock;
+  /** Shared with whoever reads and writes pages on the other side; own ones where left out. */
+  readonly buffers?: PageBuffers;
 }
 
 /** @throws `host_not_ready` */
@@ -55,7 +58,7 @@ export async function openStartTools(options: StartToolsOptions): Promise<StartT
         : ownUsers(uidRange, options.tenantGid ?? (() => uidRange.first)),
     cgroups: await openCgroups(homeId),
     grants,
-    workers: new MemoryWorkers(),
+    workers: new MemoryWorkers(options.buffers ?? new PageBuffers()),
     launcher: new Launcher(),
     clock,
     kvmGroups: await kvmGroups(),
