@@ -2,7 +2,8 @@
  * Raise: one mechanism for every route on which an agent gets a machine: create, wake, recover, cold
  * start. Take a process, put the state into it, pass the gate, record the let-out, thaw.
  *
- * - I1: the generation is taken (compare-and-set on the row) before the machine gets the disk.
+ * - I1: the generation is taken (compare-and-set on the row) before the machine gets the disk. Memory goes
+ *   in beside that: it is nobody's but this process's.
  * - I3: an attempt that ends before the let-out is recorded leaves the checkpoint as it was and can be
  *   repeated; the generation it took stays used. The let-out is recorded before the thaw is sent.
  * - I4: until then the workload is frozen and the link carries control operations only.
@@ -18,6 +19,7 @@ import {
 } from "@perdure/protocol";
 import type { Head, Lease } from "./agent.ts";
 import type { Actor } from "./actor.ts";
+import { atOnce } from "./at-once.ts";
 import { assertCompatible } from "./compatibility.ts";
 import { engineLimits } from "./limit.ts";
 import { Phases } from "./phases.ts";
@@ -68,10 +70,13 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
 
   const topLayer = actor.newLayerId();
   let machine: Machine | null = null;
+  let memory = Promise.resolve();
   let report: WakeReport;
   try {
     machine = await prepareMachine(actor, origin, spec, topLayer);
     phases.mark("machine");
+    memory = origin.state === null ? memory : machine.injectMemory(origin.state.pages());
+    memory.catch(() => undefined); // Awaited with the disk, or after the machine was ended.
     const lease: Lease = {
       machine: machine.record,
       route: origin.route,
@@ -84,15 +89,17 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
       letOut: false,
       fallback: origin.fallback,
     };
-    await actor.save({ state: "waking", generation, lease, paused: null });
+    const [link] = await atOnce([
+      connect(actor, machine),
+      actor.save({ state: "waking", generation, lease, paused: null }),
+      origin.state === null ? null : createTopLayer(actor, topLayer),
+    ]);
     actor.machine = machine;
     actor.base = origin.base;
     await actor.step(`${verb}.claimed`);
     phases.mark("claim");
 
-    const link = await parts.links.connect(machine.linkPath);
-    actor.hold(link);
-    await loadState(actor, machine, origin, topLayer, phases);
+    await loadState(actor, machine, origin, topLayer, memory, phases);
     await machine.run();
     await syncOrFail(actor, link, machine, generation, origin.state === null);
     phases.mark("first-answer");
@@ -129,7 +136,7 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     });
     phases.mark("record");
   } catch (error) {
-    await undo(actor, machine, topLayer, origin.fallback);
+    await undo(actor, machine, memory, topLayer, origin.fallback);
     throw PerdureError.from(error);
   }
   actor.watch();
@@ -204,24 +211,19 @@ async function prepareMachine(
   if (origin.capturedOn !== null) {
     assertCompatible(agent.name, origin.capturedOn, await parts.substrate.facts(spec));
   }
-  const layer = parts.checkpoints.createLayer(actor.id, topLayer, agent.shape.diskBytes);
-  if (origin.state === null) {
-    await layer;
-    return parts.substrate.bootCold(spec, await actor.disk([...origin.lowerLayers, topLayer]));
-  }
-  const [machine] = await settled(parts.substrate.takeSpare(spec), layer);
-  return machine;
+  if (origin.state !== null) return parts.substrate.takeSpare(spec);
+  await createTopLayer(actor, topLayer);
+  return parts.substrate.bootCold(spec, await actor.disk([...origin.lowerLayers, topLayer]));
 }
 
-/** Both results; if one fails, a machine that came all the same is ended. */
-async function settled(machine: Promise<Machine>, layer: Promise<void>): Promise<[Machine]> {
-  const [first, second] = await Promise.allSettled([machine, layer]);
-  if (first.status === "rejected") throw first.reason as Error;
-  if (second.status === "rejected") {
-    await first.value.kill();
-    throw second.reason as Error;
-  }
-  return [first.value];
+async function connect(actor: Actor, machine: Machine): Promise<GuestLink> {
+  const link = await actor.parts.links.connect(machine.linkPath);
+  actor.hold(link);
+  return link;
+}
+
+function createTopLayer(actor: Actor, layer: LayerId): Promise<void> {
+  return actor.parts.checkpoints.createLayer(actor.id, layer, actor.agent.shape.diskBytes);
 }
 
 async function loadState(
@@ -229,12 +231,14 @@ async function loadState(
   machine: Machine,
   origin: Origin,
   topLayer: LayerId,
+  memory: Promise<void>,
   phases: Phases,
 ): Promise<void> {
   if (origin.state === null) return;
-  const chain = await actor.disk([...origin.lowerLayers, topLayer]);
-  await Promise.all([machine.attachDisk(chain), machine.injectMemory(origin.state.pages())]);
-  phases.mark("disk-and-memory");
+  await machine.attachDisk(await actor.disk([...origin.lowerLayers, topLayer]));
+  phases.mark("disk");
+  await memory;
+  phases.mark("memory");
   await machine.loadDevices(origin.state.devices);
   phases.mark("devices");
 }
@@ -282,12 +286,14 @@ async function syncOrFail(
 async function undo(
   actor: Actor,
   machine: Machine | null,
+  memory: Promise<void>,
   topLayer: LayerId,
   fallback: Lease["fallback"],
 ): Promise<void> {
   const { parts } = actor;
   actor.detach("the wake failed");
   await machine?.kill();
+  await memory.catch(() => undefined);
   await parts.checkpoints.removeLayer(actor.id, topLayer);
   if (actor.agent.lease !== null) await actor.save({ state: fallback, lease: null });
 }

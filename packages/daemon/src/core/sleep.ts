@@ -11,6 +11,7 @@
  */
 import { PAGE_BYTES, PerdureError, type LayerId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
+import { atOnce } from "./at-once.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
@@ -168,7 +169,7 @@ async function captureRunning(
     await actor.step("checkpoint.frozen");
     const clean = await flushed(link, engineLimits.flushFrozenMs);
     await machine.pause();
-    const [batches, devices] = await together(readAll(machine), switchDisk(machine, layerPath));
+    const [batches, devices] = await atOnce([readAll(machine), switchDisk(machine, layerPath)]);
     await actor.step("checkpoint.layer-switched");
     await machine.run();
     await link.thaw();
@@ -191,12 +192,6 @@ async function switchDisk(machine: Machine, layerPath: string): Promise<Uint8Arr
   const devices = await machine.saveDevices();
   await machine.addLayer(layerPath);
   return devices;
-}
-
-/** Both, at the same time; where one fails, not before the other has come to its end. */
-async function together<A, B>(first: Promise<A>, second: Promise<B>): Promise<[A, B]> {
-  await Promise.allSettled([first, second]);
-  return Promise.all([first, second]);
 }
 
 /** Flush, freeze, flush. Whatever misses its deadline is marked, not fatal. */

@@ -1,8 +1,9 @@
 /**
  * The wake gate: what is set and checked between restoring bytes and letting an agent out (I4).
  *
- * The workload is frozen all the while and the link carries control operations only. Order: clock,
- * entropy, identity, generation. The generation file and the report are inside before anything thaws.
+ * The workload is frozen all the while and the link carries control operations only. Clock, entropy and
+ * identity are set at once, in any order: each call costs the guest a wake-up. The generation file and the
+ * report come last and are inside before anything thaws.
  * What is refused here ends the attempt: nothing was let out, so the checkpoint may be tried again.
  */
 import { PerdureError, type GateCheck, type WakeReport } from "@perdure/protocol";
@@ -33,14 +34,14 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
   const checks: GateCheck[] = [...request.verified];
 
   const { entropyBytes } = engineLimits;
-  const [info] = await Promise.all([
+  const [info, clock] = await Promise.all([
     link.info(engineLimits.clockMs),
+    link.setClock(engineLimits.clockMs),
     link.addEntropy(request.clock.randomBytes(entropyBytes)),
     identity === null ? undefined : link.setIdentity(identity),
   ]);
   if (!info.frozen) await link.freeze(engineLimits.freezeMs);
   checks.push(checkFrozen(info.frozen, request.restored));
-  const clock = await link.setClock(engineLimits.clockMs);
   checks.push(checkClock(clock), {
     check: "entropy",
     outcome: "passed",
