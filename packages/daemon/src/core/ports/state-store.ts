@@ -4,6 +4,9 @@
  *
  * `commit` is one transaction: all changes or none, durable on return (synchronous FULL). Every
  * change to an agent is a compare-and-set on its revision: that is the fence between two commands.
+ *
+ * On a full disk a store lives on a reserve: changes of agents that exist still go through, a new agent is
+ * refused with `disk_full` until the reserve is there again.
  */
 import type { AgentId, AgentState, CheckpointId } from "@perdure/protocol";
 import type { Agent } from "../agent.ts";
@@ -41,5 +44,10 @@ export interface StateStore {
   /** Oldest first. */
   checkpoints(agent: AgentId): Promise<readonly CheckpointRow[]>;
   checkpoint(id: CheckpointId): Promise<CheckpointRow | null>;
+  /**
+   * Calls `listener` with false when the reserve comes into use (at once where it is), with true when it is
+   * there again. One listener. Absent where a store needs no disk.
+   */
+  onReserve?(listener: (held: boolean) => void): void;
   close(): Promise<void>;
 }

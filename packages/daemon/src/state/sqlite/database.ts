@@ -21,6 +21,8 @@ export function openDatabase(path: string): DatabaseSync {
     database.exec("PRAGMA locking_mode = EXCLUSIVE");
     database.exec("PRAGMA journal_mode = WAL");
     database.exec("PRAGMA synchronous = FULL");
+    // A large group of commits would else spill into a file, on a disk that may be full.
+    database.exec("PRAGMA temp_store = MEMORY");
     migrate(database, readMigrations());
     return database;
   } catch (error) {

@@ -23,3 +23,6 @@ export type NumberedAnswer =
 
 /** The first message of the worker: number 0, without a value where the database is open. */
 export const OPENED = 0;
+
+/** A message that answers nothing: its value says whether the ballast is held, after each change. */
+export const BALLAST = -1;

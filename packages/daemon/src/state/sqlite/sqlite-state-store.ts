@@ -1,13 +1,14 @@
 /**
  * StateStore on SQLite: WAL, synchronous FULL, in a worker thread with group commit. The file is held
- * exclusively; see `database.ts` for the lock and `group-commit.ts` for what one fsync carries.
+ * exclusively; see `database.ts` for the lock, `group-commit.ts` for what one fsync carries, and
+ * `ballast.ts` for what happens on a full disk.
  */
 import { Worker } from "node:worker_threads";
 import { PerdureError } from "@perdure/protocol";
 import type { Agent } from "../../core/agent.ts";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
 import type { StateStore } from "../../core/ports/state-store.ts";
-import { OPENED } from "./message.ts";
+import { BALLAST, OPENED } from "./message.ts";
 import type { NumberedAnswer, StoreRequest } from "./message.ts";
 
 export interface SqliteStateStoreOptions {
@@ -40,6 +41,7 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
     allAgents: async () => (await call({ kind: "allAgents" })) as Agent[],
     checkpoints: async (agent) => (await call({ kind: "checkpoints", agent })) as CheckpointRow[],
     checkpoint: async (id) => (await call({ kind: "checkpoint", id })) as CheckpointRow | null,
+    onReserve: (listener) => thread.onBallast(listener),
     close: () => thread.close(),
   };
 }
@@ -54,6 +56,8 @@ function createStoreThread(worker: Worker) {
   let ended: PerdureError | undefined;
   let closing: Promise<void> | undefined;
   let number = OPENED;
+  let ballastHeld = true;
+  let tellBallast: (held: boolean) => void = () => undefined;
 
   const wait = (key: number): Promise<unknown> =>
     new Promise((resolve, reject) => waiters.set(key, { resolve, reject }));
@@ -73,6 +77,11 @@ function createStoreThread(worker: Worker) {
     });
   });
   worker.on("message", (answer: NumberedAnswer) => {
+    if (answer.number === BALLAST) {
+      ballastHeld = "value" in answer && answer.value === true;
+      tellBallast(ballastHeld);
+      return;
+    }
     const waiter = waiters.get(answer.number);
     waiters.delete(answer.number);
     if ("error" in answer) waiter?.reject(PerdureError.fromBody(answer.error));
@@ -91,6 +100,10 @@ function createStoreThread(worker: Worker) {
       closing === undefined
         ? send(request)
         : Promise.reject(new PerdureError("store_failed", "The state store is closed")),
+    onBallast: (listener: (held: boolean) => void): void => {
+      tellBallast = listener;
+      if (!ballastHeld) listener(ballastHeld);
+    },
     /** Idempotent: what was sent before is done first. */
     close: (): Promise<void> =>
       (closing ??= send({ kind: "close" }).then(

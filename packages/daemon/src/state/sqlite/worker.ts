@@ -5,12 +5,20 @@
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { PerdureError } from "@perdure/protocol";
 import { prepareAgentRows } from "./agent-rows.ts";
+import { Ballast } from "./ballast.ts";
 import { prepareCheckpointRows } from "./checkpoint-rows.ts";
 import { openDatabase, transactionError } from "./database.ts";
-import { commitGroup, GROUP_COMMITS_MAX } from "./group-commit.ts";
+import { commitOnFullDisk } from "./full-disk.ts";
+import { GROUP_COMMITS_MAX } from "./group-commit.ts";
 import type { Rows } from "./group-commit.ts";
-import { OPENED } from "./message.ts";
+import { BALLAST, OPENED } from "./message.ts";
 import type { NumberedAnswer, NumberedRequest, StoreRequest } from "./message.ts";
+
+/** How often it is looked whether the disk has room again for the ballast. */
+const BALLAST_RETRY_MS = 5_000;
+
+/** Whether the ballast was held when it was told last. */
+let ballastTold = true;
 
 const port = parentPort;
 if (port === null) throw new Error("The store's worker runs in a worker thread only");
@@ -18,15 +26,18 @@ if (port === null) throw new Error("The store's worker runs in a worker thread o
 const post = (answer: NumberedAnswer): void => port.postMessage(answer);
 
 try {
-  serve();
+  const ballast = serve();
   post({ number: OPENED, value: null });
+  keepBallast(ballast);
 } catch (error) {
   post({ number: OPENED, error: PerdureError.from(error, "store_failed").toJSON() });
   port.close();
 }
 
-function serve(): void {
-  const database = openDatabase((workerData as { path: string }).path);
+function serve(): Ballast {
+  const { path } = workerData as { path: string };
+  const database = openDatabase(path);
+  const ballast = new Ballast(path);
   const rows: Rows = {
     agents: prepareAgentRows(database),
     checkpoints: prepareCheckpointRows(database),
@@ -37,11 +48,13 @@ function serve(): void {
       request.kind === "commit" ? [{ number, changes: request.changes }] : [],
     );
     if (commits.length > 0) {
-      const outcomes = commitGroup(
+      const outcomes = commitOnFullDisk(
+        ballast,
         database,
         rows,
         commits.map(({ changes }) => changes),
       );
+      tellBallast(ballast);
       for (const [index, { number }] of commits.entries()) {
         const error = outcomes[index];
         post(error === undefined ? { number, value: null } : { number, error: error.toJSON() });
@@ -54,6 +67,24 @@ function serve(): void {
       if (request.kind === "close") port.close();
     }
   });
+  return ballast;
+}
+
+/** Says so where the ballast was let go, or made again, since it was told last. */
+function tellBallast({ held }: Ballast): void {
+  if (held === ballastTold) return;
+  ballastTold = held;
+  post({ number: BALLAST, value: held });
+}
+
+/** Makes the ballast, now or when there is room. */
+function keepBallast(ballast: Ballast): void {
+  if (!ballast.take()) ballast.giveToLog();
+  tellBallast(ballast);
+  setInterval(() => {
+    ballast.take();
+    tellBallast(ballast);
+  }, BALLAST_RETRY_MS).unref();
 }
 
 function waiting(): NumberedRequest[] {

@@ -1,0 +1,174 @@
+/** The store on a file system of its own that is filled to the last byte: needs root to mount it. */
+import { execFileSync } from "node:child_process";
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { sampleAgent, sampleCheckpoint } from "../../../../../test/contract/state-store-sample.ts";
+import type { Agent } from "../../core/agent.ts";
+import type { StateStore } from "../../core/ports/state-store.ts";
+import { BALLAST_BYTES, BALLAST_NEEDS_BYTES } from "./ballast.ts";
+import { openSqliteStateStore } from "./sqlite-state-store.ts";
+
+const isRoot = process.getuid?.() === 0;
+if (!isRoot) console.log("The store on a full disk is skipped: mounting a file system needs root");
+
+describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
+  let folder: string;
+  let mount: string;
+  let path: string;
+  let filler: string;
+  let store: StateStore;
+  /** What the store told about its reserve. */
+  let told: boolean[];
+
+  beforeEach(async () => {
+    folder = mkdtempSync(join(tmpdir(), "perdure-full-store-"));
+    mount = join(folder, "mount");
+    path = join(mount, "state.db");
+    filler = join(mount, "filler");
+    mkdirSync(mount);
+    if (type === "tmpfs") execFileSync("mount", ["-t", "tmpfs", "-o", "size=64m", "none", mount]);
+    else {
+      const image = join(folder, "disk");
+      writeFileSync(image, "");
+      truncateSync(image, 64 * 1024 * 1024);
+      execFileSync("mkfs.ext4", ["-q", "-m", "0", image]);
+      execFileSync("mount", ["-o", "loop", image, mount]);
+    }
+    await open();
+  });
+  afterEach(async () => {
+    await store.close();
+    execFileSync("umount", [mount]);
+    rmSync(folder, { recursive: true });
+  });
+
+  async function open(): Promise<void> {
+    store = await openSqliteStateStore({ path });
+    told = [];
+    store.onReserve?.((held) => told.push(held));
+    // The first answer comes after the ballast was made, or could not be.
+    await store.allAgents();
+  }
+
+  /** Takes every byte that is left, and says how many those were. */
+  function fill(): number {
+    const file = openSync(filler, "a");
+    let taken = 0;
+    for (let size = 1024 * 1024; size >= 1;) {
+      try {
+        taken += writeSync(file, Buffer.alloc(size, 1));
+      } catch {
+        size = size === 1 ? 0 : Math.floor(size / 2);
+      }
+    }
+    closeSync(file);
+    return taken;
+  }
+
+  async function insert(...agents: Agent[]): Promise<void> {
+    await store.commit(agents.map((agent) => ({ kind: "insert-agent", agent })));
+  }
+
+  async function change(agent: Agent, part: Partial<Agent>): Promise<Agent> {
+    const changed = { ...agent, ...part, revision: agent.revision + 1 };
+    await store.commit([
+      { kind: "update-agent", agent: changed, expectedRevision: agent.revision },
+    ]);
+    return changed;
+  }
+
+  it("holds a ballast that is really allocated, and only its owner may read", () => {
+    const { size, blocks, mode } = statSync(`${path}.ballast`);
+    expect([size, blocks * 512 >= size, mode & 0o777]).toEqual([BALLAST_BYTES, true, 0o600]);
+    expect(told).toEqual([]);
+  });
+
+  it("stores what becomes of agents, whoever takes each free byte, and refuses new ones", async () => {
+    let agent = sampleAgent("a1", { state: "awake" });
+    const other = sampleAgent("a2");
+    await insert(agent, other);
+    fill();
+    // Far more than one round of the log between two checkpoints of SQLite.
+    for (let i = 0; i < 1000; i++) {
+      agent = await change(agent, { paused: i % 2 === 0 ? "disk full" : null });
+      if (i % 10 === 0) fill();
+    }
+    const checkpoint = sampleCheckpoint(agent.id);
+    await store.commit([{ kind: "insert-checkpoint", checkpoint }]);
+    await change(other, { state: "removed" });
+    await store.commit([{ kind: "delete-agent", id: other.id }]);
+    expect(told).toEqual([false]);
+    expect(existsSync(`${path}.ballast`)).toBe(false);
+
+    await expect(insert(sampleAgent("new"))).rejects.toMatchObject({
+      code: "disk_full",
+      hint: expect.stringContaining(mount) as string,
+      details: { needBytes: BALLAST_NEEDS_BYTES },
+    });
+    await store.close();
+    await open();
+    expect(await store.agent(agent.id)).toEqual(agent);
+    expect(await store.agent(other.id)).toBeNull();
+    expect(await store.checkpoint(checkpoint.id)).toEqual(checkpoint);
+  });
+
+  it("keeps its ballast for those: a create that finds no room does not use it up", async () => {
+    fill();
+    const agents = Array.from({ length: 300 }, (_, i) => sampleAgent(`a${i}`));
+    const outcomes = await Promise.allSettled(agents.map((agent) => insert(agent)));
+    const refused = outcomes.filter(({ status }) => status === "rejected");
+    expect(refused.length).toBeGreaterThan(0);
+    for (const each of refused) expect(each).toMatchObject({ reason: { code: "disk_full" } });
+    expect(existsSync(`${path}.ballast`)).toBe(true);
+    expect(told).toEqual([]);
+  });
+
+  it("makes the ballast again when there is room, at the latest for a new agent", async () => {
+    let agent = sampleAgent("a1");
+    await insert(agent);
+    fill();
+    while (told.length === 0) agent = await change(agent, { paused: null });
+    rmSync(filler);
+    await insert(sampleAgent("new"));
+    expect(told).toEqual([false, true]);
+    expect(statSync(`${path}.ballast`).size).toBe(BALLAST_BYTES);
+  });
+
+  it("makes it again by itself", async () => {
+    let agent = sampleAgent("a1");
+    await insert(agent);
+    fill();
+    while (told.length === 0) agent = await change(agent, { paused: null });
+    rmSync(filler);
+    await vi.waitFor(() => expect(told).toEqual([false, true]), 20_000);
+  });
+
+  it("opens without a ballast, says so, and has room for what becomes of agents all the same", async () => {
+    let agent = sampleAgent("a1");
+    await insert(agent);
+    await store.close();
+    rmSync(`${path}.ballast`);
+    const { bavail, bsize } = statfsSync(mount);
+    writeFileSync(filler, Buffer.alloc(bavail * bsize - BALLAST_BYTES, 1));
+    await open();
+    expect(told).toEqual([false]);
+    fill();
+    for (let i = 0; i < 50; i++) agent = await change(agent, { paused: null });
+    await expect(insert(sampleAgent("new"))).rejects.toMatchObject({ code: "disk_full" });
+    await change(agent, { state: "removed" });
+  });
+});
