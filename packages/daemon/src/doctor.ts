@@ -1,5 +1,6 @@
 /** What `perdure doctor` says about this host: each finding with what to do about it. */
-import { statfs } from "node:fs/promises";
+import { access, statfs } from "node:fs/promises";
+import { join } from "node:path";
 import type { DoctorReport } from "@perdure/protocol";
 import type { Image } from "./core/ports/image-source.ts";
 
@@ -23,10 +24,19 @@ export interface HostFacts {
   readonly corePattern: string;
 }
 
+/** Below this it is said that room gets short. */
 const FREE_BYTES_WANTED = 4 * 1024 ** 3;
+/** Below this not even an agent that wrote nothing could be put to sleep: what the stores keep free, and slack. */
+const FREE_BYTES_NEEDED = 80 * 1024 ** 2;
+/** The file that the state store holds room with, and lets go of on a full disk. */
+const BALLAST_FILE = "perdure.db.ballast";
 
 export async function diagnose(host: HostFacts): Promise<DoctorReport> {
   const { bavail, bsize } = await statfs(host.home);
+  const hasBallast = await access(join(host.home, BALLAST_FILE)).then(
+    () => true,
+    () => false,
+  );
   const findings: Finding[] = [
     good("Node", host.nodeVersion),
     good("QEMU", `${host.qemuVersion}, machine type ${host.machineType}`),
@@ -73,13 +83,7 @@ export async function diagnose(host: HostFacts): Promise<DoctorReport> {
       "Packs, page maps and device state are encrypted per agent. Memory bases and disk layers are not",
       `Keep "${host.home}" on an encrypted file system`,
     ),
-    bavail * bsize >= FREE_BYTES_WANTED
-      ? good("free space", `${gib(bavail * bsize)} GiB`)
-      : limited(
-          "free space",
-          `${gib(bavail * bsize)} GiB`,
-          "A sleep is refused where its pages do not fit",
-        ),
+    freeSpace(bavail * bsize, hasBallast, host.home),
   ];
   return { ready: findings.every((finding) => finding.verdict !== "missing"), findings };
 }
@@ -97,6 +101,33 @@ function acceleration({ accelerator }: HostFacts): Finding {
       );
 }
 
+/** `hasBallast`: the state store still has the room that it keeps for changes of state. */
+export function freeSpace(bytes: number, hasBallast: boolean, home: string): Finding {
+  const subject = "free space";
+  const advice = `Remove agents that are no longer needed, or free some space on the file system of "${home}"`;
+  if (!hasBallast) {
+    return missing(
+      subject,
+      `${size(bytes)}: the state store lives on its reserve; no agent can be created`,
+      `${advice}; the rest follows by itself`,
+    );
+  }
+  if (bytes < FREE_BYTES_NEEDED) {
+    return missing(
+      subject,
+      `${size(bytes)}, less than ${size(FREE_BYTES_NEEDED)}: a new agent could not be put to sleep`,
+      advice,
+    );
+  }
+  return bytes < FREE_BYTES_WANTED
+    ? limited(
+        subject,
+        `${size(bytes)}, less than ${size(FREE_BYTES_WANTED)}`,
+        `A sleep is refused where its pages do not fit. ${advice}`,
+      )
+    : good(subject, size(bytes));
+}
+
 function good(subject: string, detail: string): Finding {
   return { subject, verdict: "good", detail, advice: null };
 }
@@ -109,6 +140,8 @@ function missing(subject: string, detail: string, advice: string): Finding {
   return { subject, verdict: "missing", detail, advice };
 }
 
-function gib(bytes: number): string {
-  return (bytes / 1024 ** 3).toFixed(1);
+function size(bytes: number): string {
+  return bytes < 1024 ** 3
+    ? `${Math.floor(bytes / 1024 ** 2)} MiB`
+    : `${(bytes / 1024 ** 3).toFixed(1)} GiB`;
 }
