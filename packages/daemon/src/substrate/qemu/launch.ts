@@ -10,12 +10,11 @@ import { PerdureError } from "@perdure/protocol";
 import type { Credentials } from "./isolation.ts";
 import type { LaunchReport, LaunchRequest } from "./launch-worker.ts";
 import { qemuLimits } from "./limit.ts";
-import { identify, type ProcessIdentity } from "./process.ts";
+import type { ProcessIdentity } from "./process.ts";
 
 export interface Launch {
   readonly binary: string;
   readonly arguments: readonly string[];
-  readonly cwd: string;
   /** Null: stay the daemon's user. */
   readonly user: Credentials | null;
   /** Further groups, such as that of /dev/kvm. */
@@ -33,19 +32,15 @@ export interface LaunchedProcess {
   release(): void;
 }
 
-/** Joins the control groups, then becomes the rest of the arguments; keeps its pid. */
-const joinAndRun =
-  'umask 077; ulimit -c 0; while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"';
-
 interface Started {
-  readonly pid: PromiseWithResolvers<number>;
+  readonly identity: PromiseWithResolvers<ProcessIdentity>;
   readonly exited: PromiseWithResolvers<string>;
   tail: Buffer;
 }
 
 /** Starts VM processes from a thread of its own. */
 export class Launcher {
-  #thread: Worker | null = null;
+  #thread: Worker | null = this.#open();
   #nextId = 1;
   readonly #started = new Map<number, Started>();
 
@@ -53,21 +48,14 @@ export class Launcher {
   async launch(options: Launch): Promise<LaunchedProcess> {
     const id = this.#nextId++;
     const started: Started = {
-      pid: Promise.withResolvers(),
+      identity: Promise.withResolvers(),
       exited: Promise.withResolvers(),
       tail: Buffer.alloc(0),
     };
     this.#started.set(id, started);
-    this.#ask({
-      kind: "start",
-      id,
-      file: "/bin/sh",
-      arguments: ["-c", joinAndRun, "perdure-launch", ...commandOf(options)],
-      cwd: options.cwd,
-    });
-    const pid = await started.pid.promise;
+    this.#ask({ kind: "start", id, script: scriptOf(options) });
     return {
-      identity: await identify(pid),
+      identity: await started.identity.promise,
       exited: started.exited.promise,
       complaint: () => started.tail.toString("utf8").trim(),
       release: () => {
@@ -107,7 +95,7 @@ export class Launcher {
     if (started === undefined) return;
     switch (report.kind) {
       case "started":
-        started.pid.resolve(report.pid);
+        started.identity.resolve(report.identity);
         break;
       case "said":
         started.tail = Buffer.concat([started.tail, report.bytes]).subarray(
@@ -116,7 +104,7 @@ export class Launcher {
         break;
       case "ended":
         this.#started.delete(report.id);
-        started.pid.reject(
+        started.identity.reject(
           new PerdureError("machine_start_failed", `Cannot start a process: ${report.how}`),
         );
         started.exited.resolve(report.how);
@@ -125,9 +113,12 @@ export class Launcher {
   }
 }
 
-/** Control groups to join, `--`, and the program under its own user. */
-function commandOf(options: Launch): string[] {
-  const { user } = options;
+/**
+ * Joins the control groups, then becomes the program under its own user; keeps its pid. In braces: half
+ * of it, from a daemon that died while it wrote, is no script.
+ */
+function scriptOf(options: Launch): string {
+  const { user, cgroupFiles } = options;
   const privileges =
     user === null
       ? ["--no-new-privs"]
@@ -139,12 +130,15 @@ function commandOf(options: Launch): string[] {
           "--bounding-set=-all",
           "--inh-caps=-all",
         ];
+  const command = ["setpriv", ...privileges, options.binary, ...options.arguments];
   return [
-    ...options.cgroupFiles,
-    "--",
-    "setpriv",
-    ...privileges,
-    options.binary,
-    ...options.arguments,
-  ];
+    "{ umask 077; ulimit -c 0",
+    ...cgroupFiles.map((file) => `echo $$ > ${quoted(file)} || exit 1`),
+    `exec ${command.map(quoted).join(" ")} < /dev/null; }\n`,
+  ].join("; ");
+}
+
+/** One word for the shell, whatever is in it. */
+function quoted(word: string): string {
+  return `'${word.replaceAll("'", "'\\''")}'`;
 }

@@ -122,7 +122,6 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
           incoming: plan.incoming,
         }),
       ),
-      cwd: "/",
       user: tools.isolation.range === null ? null : credentials,
       groups: accelerator === "kvm" ? (tools.kvmGroups ?? []) : [],
       cgroupFiles,
