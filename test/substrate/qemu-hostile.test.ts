@@ -265,6 +265,39 @@ describe("QEMU, hostile or hanging", () => {
     machines.push((await substrate.adopt(record, spec)) ?? machine);
   });
 
+  test("a spare holds no kernel, and what a guest can see of it is as in a machine that boots", async () => {
+    const spare = await substrate.takeSpare(spec);
+    machines.push(spare);
+    const booted = await substrate.bootCold(spec, { imagePath: null, layerPaths: [] });
+    machines.push(booted);
+    const kernelBytes = (await stat(spec.boot.kernelPath)).size;
+    expect(await anonymousBytes(spare)).toBeLessThan(
+      (await anonymousBytes(booted)) - kernelBytes * 0.9,
+    );
+    // Nothing is left of what it was given instead.
+    expect((await readdir(spare.record.runDir)).sort()).toEqual([
+      "io",
+      "link",
+      "machine.json",
+      "qmp",
+    ]);
+    expect(await seenOf(spare)).toEqual(await seenOf(booted));
+  });
+
+  /** RAM blocks, option ROMs and devices, as the monitor tells them. */
+  async function seenOf(machine: Machine): Promise<string[]> {
+    await machine.release();
+    const folder = new RunFolder(home.runDir, machine.record.id);
+    const qmp = await QmpClient.connect(folder.monitorPath, testClock(), 5000);
+    const told: string[] = [];
+    for (const what of ["info ramblock", "info roms", "info qtree", "info pci"]) {
+      told.push(String(await qmp.execute("human-monitor-command", { "command-line": what })));
+    }
+    qmp.close();
+    machines.push((await substrate.adopt(machine.record, spec)) ?? machine);
+    return told;
+  }
+
   test("a host without what is asked says so", async () => {
     const report = await substrate.describeHost();
     expect(report.qemuVersion).toMatch(/^\d+\.\d+/);
@@ -273,6 +306,12 @@ describe("QEMU, hostile or hanging", () => {
     expect(report.baseAccess).toBe(substrate.needsWritableBase ? "writable" : "read-only");
   });
 });
+
+/** Memory of the process that is nobody else's: its heap, and what a guest wrote. */
+async function anonymousBytes(machine: Machine): Promise<number> {
+  const text = await readFile(`/proc/${machine.record.pid}/smaps_rollup`, "latin1");
+  return Number(/^Pss_Anon: +(\d+) kB$/m.exec(text)?.[1]) * 1024;
+}
 
 function nextKind(machine: Machine): Promise<string> {
   return new Promise((resolve, reject) => {

@@ -5,7 +5,7 @@
  * - I1 Arguments marked `guest` depend on shape and CPU only: no path, uid, pid or id is among them.
  *   `deviceDigest` is taken of them and is equal on every host that runs the same versioned machine.
  * - I2 Template, spare and cold boot of one spec differ in `host` arguments only, and have the same
- *   RAM blocks (kernel and initramfs are given to spares too).
+ *   RAM blocks and option ROMs: a spare, which never boots, has a stub of its kernel.
  * - I3 Nothing that gives memory back to the host, ever: it would damage bases.
  */
 import { digestOf, type Digest, type MachineShape } from "@perdure/protocol";
@@ -42,7 +42,8 @@ export interface LaunchPlaces {
     | {
         readonly kind: "kernel";
         readonly kernelPath: string;
-        readonly initramfsPath: string;
+        /** Null where nothing boots. */
+        readonly initramfsPath: string | null;
         readonly commandLine: string;
       }
     | { readonly kind: "firmware"; readonly path: string };
@@ -145,7 +146,7 @@ export function launchArguments(
       ? [host("-bios", boot.path)]
       : [
           host("-kernel", boot.kernelPath),
-          host("-initrd", boot.initramfsPath),
+          ...(boot.initramfsPath === null ? [] : [host("-initrd", boot.initramfsPath)]),
           host("-append", boot.commandLine),
         ]),
     ...(places.incoming ? [host("-incoming", "defer")] : []),

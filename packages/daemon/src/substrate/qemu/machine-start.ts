@@ -6,7 +6,7 @@
  * - I2 A machine is handed over only when all of its memory was found where checkpoints look for it.
  * - I3 A template's RAM blocks are exactly those that a checkpoint holds or a start makes anew.
  */
-import { open, realpath, rm } from "node:fs/promises";
+import { chmod, open, realpath, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { makeId, PerdureError, type MachineId, type SubstrateFacts } from "@perdure/protocol";
 import type { Clock } from "../../core/ports/clock.ts";
@@ -25,6 +25,7 @@ import type { QemuBinary } from "./qemu-binary.ts";
 import { QmpClient } from "./qmp.ts";
 import { assertKnownRamBlocks } from "./ram-block.ts";
 import { RunFolder } from "./run-folder.ts";
+import { readStub } from "./stub-kernel.ts";
 
 /** What starting needs from this daemon and host. */
 export interface StartTools {
@@ -52,6 +53,13 @@ export interface StartPlan {
   readonly incoming: boolean;
   /** Gets the machine's id before there is a process; loses it again if the start fails. */
   readonly started: Set<MachineId>;
+}
+
+interface PreparedFiles {
+  readonly credentials: Credentials;
+  readonly giveBack: () => void;
+  readonly memory: PreparedMemory;
+  readonly boot: LaunchPlaces["boot"];
 }
 
 interface PreparedMemory {
@@ -94,20 +102,13 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
   }
 
   async function start(): Promise<QemuMachine> {
-    const { clock, facts } = { clock: tools.clock, facts: plan.facts };
-    const { credentials, giveBack } = await tools.isolation.take(plan.tenant);
-    undo.push(() => giveBack());
+    const { clock } = tools;
+    const { facts } = plan;
     const folder = new RunFolder(tools.runDir, id);
-    undo.push(() => folder.remove());
-    await folder.make(credentials, tools.isolation.range !== null);
-    const memory = await prepareMemory(tools, plan, id, credentials);
-    undo.push(() => memory.ended());
-    if (plan.boot.kind === "kernel") {
-      await tools.grants.readable(plan.boot.kernelPath);
-      await tools.grants.readable(plan.boot.initramfsPath);
-    }
-    undo.push(() => tools.cgroups.remove(id));
-    const cgroupFiles = await tools.cgroups.make(id, facts.shape);
+    const [{ credentials, giveBack, memory, boot }, cgroupFiles] = await allOf(
+      prepareFiles(folder),
+      prepareCgroup(),
+    );
     const accelerator = facts.accelerator === "kvm" ? "kvm" : "tcg";
     const process = await tools.launcher.launch({
       binary: tools.qemu.path,
@@ -118,7 +119,7 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
           memoryAccess: memory.access,
           monitorPath: folder.monitorBirthPath,
           linkPath: folder.linkBirthPath,
-          boot: plan.boot,
+          boot,
           incoming: plan.incoming,
         }),
       ),
@@ -130,12 +131,15 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
     undo.push(() => killAndWait(process.identity, clock).finally(() => process.release()));
     const qmp = await connectMonitor(folder, process, clock);
     undo.push(() => qmp.close());
-    await memory.started();
     const sharing = memory.access === "shared" ? "shared" : "private";
     const { pid } = process.identity;
-    const areas = await readMemoryAreas(pid, memory.path, facts.shape.memoryBytes, sharing);
+    const [areas] = await allOf(
+      readMemoryAreas(pid, memory.path, facts.shape.memoryBytes, sharing),
+      folder.writeNote({ facts, basePath: memory.path, sharing, credentials }),
+      rm(stubPath(folder), { force: true }),
+      memory.started(),
+    );
     if (sharing === "shared") await assertKnownRamBlocks(qmp);
-    await folder.writeNote({ facts, basePath: memory.path, sharing, credentials });
     return new QemuMachine({
       record: {
         id,
@@ -162,6 +166,59 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
       },
     });
   }
+
+  async function prepareFiles(folder: RunFolder): Promise<PreparedFiles> {
+    const { credentials, giveBack } = await tools.isolation.take(plan.tenant);
+    undo.push(() => giveBack());
+    undo.push(() => folder.remove());
+    await folder.make(credentials, tools.isolation.range !== null);
+    const memory = await prepareMemory(tools, plan, id, credentials);
+    undo.push(() => memory.ended());
+    return { credentials, giveBack, memory, boot: await prepareBoot(tools, plan, folder) };
+  }
+
+  async function prepareCgroup(): Promise<string[]> {
+    undo.push(() => tools.cgroups.remove(id));
+    return tools.cgroups.make(id, plan.facts.shape);
+  }
+}
+
+/**
+ * Waits for all, also where one fails: what is undone then is no longer being made.
+ *
+ * @throws what the first that failed threw
+ */
+async function allOf<T extends readonly unknown[]>(
+  ...work: { readonly [Index in keyof T]: Promise<T[Index]> }
+): Promise<T> {
+  await Promise.allSettled(work);
+  return Promise.all(work);
+}
+
+/** A stub has a name only until QEMU has read it: the run folder may be memory of the host. */
+function stubPath(folder: RunFolder): string {
+  return join(folder.path, "kernel");
+}
+
+/** What the process boots, in files that it may read. A spare has a stub of its kernel. */
+async function prepareBoot(
+  tools: StartTools,
+  plan: StartPlan,
+  folder: RunFolder,
+): Promise<LaunchPlaces["boot"]> {
+  const { boot } = plan;
+  if (boot.kind !== "kernel") return boot;
+  const stub = plan.incoming ? await readStub(boot.kernelPath) : null;
+  if (stub !== null) {
+    const kernelPath = stubPath(folder);
+    await writeFile(kernelPath, stub, { flag: "wx" });
+    // Whatever the daemon's umask; only this process passes through the folder.
+    await chmod(kernelPath, 0o444);
+    return { ...boot, kernelPath, initramfsPath: null };
+  }
+  await tools.grants.readable(boot.kernelPath);
+  if (boot.initramfsPath !== null) await tools.grants.readable(boot.initramfsPath);
+  return boot;
 }
 
 /** Waits for the monitor's socket, takes it out of the process's reach, and connects. */
