@@ -68,7 +68,8 @@ export class DaemonUnderTest {
         if (child.exitCode !== null || child.signalCode !== null) {
           throw new Error(`The daemon ended before it answered:\n${this.logTail}`);
         }
-        return (await this.client.health().catch(() => null)) !== null;
+        const late = new Promise<null>((settled) => setTimeout(() => settled(null), 5_000).unref());
+        return (await Promise.race([this.client.health().catch(() => null), late])) !== null;
       },
       READY_MS,
     );
