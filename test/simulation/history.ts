@@ -4,11 +4,10 @@
  */
 import { PerdureError } from "@perdure/protocol";
 import type { Command } from "../../packages/daemon/src/core/command.ts";
-import { engineLimits } from "../../packages/daemon/src/core/limit.ts";
 import { drawFault } from "./fault-plan.ts";
 import { violationsOf } from "./invariant.ts";
 import { knownDefect } from "./known-defect.ts";
-import { checkpoint, create, exec, recover, setOwnBaseAbove, verb } from "./scene.ts";
+import { checkpoint, create, exec, recover, verb } from "./scene.ts";
 import { World, type CrashTarget } from "./world.ts";
 
 const names = ["a1", "a2", "a3"] as const;
@@ -37,9 +36,8 @@ export class History {
 
   /** @throws at the first thing that is wrong, with all that led there */
   async run(): Promise<void> {
-    const { ownBaseAboveBytes } = engineLimits;
     // In some histories every sleep writes a base of the agent's own.
-    setOwnBaseAbove(this.world.random.chance(0.25) ? 0 : ownBaseAboveBytes);
+    if (this.world.random.chance(0.25)) this.world.ownBaseAboveBytes = 0;
     try {
       for (let i = 0; i < DEEDS; i++) await this.#deed();
       await this.#restart(false);
@@ -47,8 +45,6 @@ export class History {
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
       throw new Error(`${message}\n  ${this.deeds.join("\n  ")}`, { cause: error });
-    } finally {
-      setOwnBaseAbove(ownBaseAboveBytes);
     }
   }
 

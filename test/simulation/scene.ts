@@ -1,7 +1,6 @@
 /** Short ways to say what tests of the core say all the time. */
 import type { LetOut, WakeReport } from "@perdure/protocol";
 import type { Command } from "../../packages/daemon/src/core/command.ts";
-import { engineLimits } from "../../packages/daemon/src/core/limit.ts";
 import { shape, type World } from "./world.ts";
 
 export const create = (name: string, onCrash: "checkpoint" | "disk" | "ask" = "checkpoint") =>
@@ -46,11 +45,6 @@ export async function outputOf(
 /** Adds to the counter inside, in memory and on disk; what it is now. */
 export async function count(world: World, agent: string, by = 1): Promise<number> {
   return Number((await outputOf(world, agent, "count", String(by))).text);
-}
-
-/** The delta beyond which a sleep writes an own base is large; tests make it small, and put it back. */
-export function setOwnBaseAbove(bytes: number): void {
-  (engineLimits as { ownBaseAboveBytes: number }).ownBaseAboveBytes = bytes;
 }
 
 /** Every verb that ends with a let-out agent has a report. */

@@ -57,6 +57,8 @@ export class World {
   readonly stepsPassed: Step[] = [];
   /** What the engine logged as warning or error. */
   readonly complaints: string[] = [];
+  /** Changed memory above which a sleep writes an own base. */
+  ownBaseAboveBytes = Infinity;
   engine!: Engine;
   substrate!: FakeSubstrate;
   life!: Life;
@@ -197,6 +199,7 @@ export class World {
         }),
         images: createImageSource(),
         identities: createIdentities(random),
+        ownBaseAboveBytes: () => this.ownBaseAboveBytes,
         step: (step, { machinePid }) => this.#step(life, step, machinePid),
         log: (level, message, facts) => {
           if (level === "warn" || level === "error") {

@@ -40,6 +40,8 @@ export interface DaemonOptions {
   readonly accelerator: "auto" | "tcg" | "kvm";
   /** Spares per spec, for the two specs that were used last. */
   readonly spares: number;
+  /** Null: as measured. Infinity: never. */
+  readonly ownBaseAboveBytes: number | null;
   readonly log: Log;
   readonly step: StepHook;
 }
@@ -113,6 +115,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
       links: createGuestLinks({ clock }),
       images: imageSource,
       identities: createIdentitySource(),
+      ownBaseAboveBytes: () => options.ownBaseAboveBytes ?? substrate.breakEvenBytes(),
       step: options.step,
       log,
     },

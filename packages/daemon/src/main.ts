@@ -8,7 +8,7 @@ import { openDaemon } from "./daemon.ts";
 import { defaultImagesDirectory } from "./images/image-store.ts";
 import { createLog } from "./log.ts";
 
-const usage = `Usage: perdured [--home DIR] [--socket PATH] [--images DIR] [--accelerator auto|tcg|kvm] [--spares N]
+const usage = `Usage: perdured [--home DIR] [--socket PATH] [--images DIR] [--accelerator auto|tcg|kvm] [--spares N] [--own-base-above MIB|never]
 
 The daemon behind the "perdure" command, which starts it when none runs.
 
@@ -17,6 +17,9 @@ The daemon behind the "perdure" command, which starts it when none runs.
   --images       images and templates (PERDURE_IMAGES; <default home>/images)
   --accelerator  auto tries KVM with a probe boot (PERDURE_ACCELERATOR; auto)
   --spares       VM processes kept ready per kind of VM, 0 to 16 (PERDURE_SPARES; 1)
+  --own-base-above  changed memory, in MiB, above which a sleep writes the agent a memory base of its own, which
+                 is quicker to wake from and not encrypted; "never": it does not (PERDURE_OWN_BASE_ABOVE;
+                 what this host was measured at)
   --verbose      log every request
 `;
 
@@ -28,6 +31,7 @@ async function main(): Promise<void> {
       images: { type: "string" },
       accelerator: { type: "string" },
       spares: { type: "string" },
+      "own-base-above": { type: "string" },
       verbose: { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
@@ -47,6 +51,9 @@ async function main(): Promise<void> {
     images: resolve(values.images ?? defaultImagesDirectory()),
     accelerator: acceleratorFrom(values.accelerator ?? env["PERDURE_ACCELERATOR"] ?? "auto"),
     spares: sparesFrom(values.spares ?? env["PERDURE_SPARES"] ?? "1"),
+    ownBaseAboveBytes: ownBaseAboveFrom(
+      values["own-base-above"] ?? env["PERDURE_OWN_BASE_ABOVE"] ?? null,
+    ),
     log,
     step: crashPointFrom(env),
   });
@@ -68,6 +75,19 @@ function sparesFrom(text: string): number {
   const count = Number(text);
   if (Number.isInteger(count) && count >= 0 && count <= 16) return count;
   throw new PerdureError("bad_request", `--spares: "${text}" is no number from 0 to 16`);
+}
+
+function ownBaseAboveFrom(text: string | null): number | null {
+  if (text === null) return null;
+  if (text === "never") return Infinity;
+  const mebibytes = Number(text);
+  if (text !== "" && Number.isInteger(mebibytes) && mebibytes >= 0 && mebibytes <= 65_536) {
+    return mebibytes * 1024 * 1024;
+  }
+  throw new PerdureError(
+    "bad_request",
+    `--own-base-above: "${text}" is neither "never" nor a number of MiB from 0 to 65536`,
+  );
 }
 
 try {

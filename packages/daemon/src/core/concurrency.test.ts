@@ -2,16 +2,8 @@
 import { PerdureError } from "@perdure/protocol";
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { violationsOf } from "../../../../test/simulation/invariant.ts";
-import {
-  checkpoint,
-  count,
-  create,
-  exec,
-  setOwnBaseAbove,
-  verb,
-} from "../../../../test/simulation/scene.ts";
+import { checkpoint, count, create, exec, verb } from "../../../../test/simulation/scene.ts";
 import { World } from "../../../../test/simulation/world.ts";
-import { engineLimits } from "./limit.ts";
 import { steps } from "./step.ts";
 
 let world: World;
@@ -110,9 +102,7 @@ describe("C29 a call while the agent falls asleep", () => {
   const after = ["sleep.published", "sleep.machine-gone", "sleep.collected"] as const;
 
   async function callAt(at: string) {
-    const { ownBaseAboveBytes } = engineLimits;
-    onTestFinished(() => setOwnBaseAbove(ownBaseAboveBytes));
-    if (at === "sleep.base-written") setOwnBaseAbove(0);
+    if (at === "sleep.base-written") world.ownBaseAboveBytes = 0;
     await count(world, "a1", 10);
     const calls: Promise<{ generation: number }>[] = [];
     world.duringStep = async (step) => {

@@ -31,9 +31,4 @@ export const engineLimits = {
   pausedRetryMs: 2_000,
   /** Room asked for beyond the captured pages: device state, page map, manifest, layer. */
   captureSlackBytes: 16 * 1024 * 1024,
-  /**
-   * Delta beyond which a sleep writes a base of the agent's own: about the time it takes to start a VMM
-   * (90 ms) times the rate at which pages are injected (1 GB/s).
-   */
-  ownBaseAboveBytes: 90 * 1024 * 1024,
 } as const;

@@ -21,6 +21,11 @@ export interface Parts {
   readonly links: GuestLinks;
   readonly images: ImageSource;
   readonly identities: IdentitySource;
+  /**
+   * Delta beyond which a sleep writes a base of the agent's own instead of packs; Infinity: never. Such
+   * a base is memory in the clear on the host's disk.
+   */
+  readonly ownBaseAboveBytes: () => number;
   readonly step: StepHook;
   readonly log: Log;
 }

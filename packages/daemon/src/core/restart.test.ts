@@ -3,20 +3,12 @@
  * them; the next daemon settles what is left: one machine or one whole checkpoint, nothing orphaned, and
  * an agent that can be used.
  */
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
 import { violationsOf } from "../../../../test/simulation/invariant.ts";
-import {
-  checkpoint,
-  count,
-  create,
-  recover,
-  setOwnBaseAbove,
-  verb,
-} from "../../../../test/simulation/scene.ts";
+import { checkpoint, count, create, recover, verb } from "../../../../test/simulation/scene.ts";
 import { World, type CrashTarget } from "../../../../test/simulation/world.ts";
 import type { Command } from "./command.ts";
-import { engineLimits } from "./limit.ts";
 import { steps, type Step } from "./step.ts";
 
 type Deed = Command | "crash";
@@ -60,10 +52,8 @@ describe.each(targets)("C23 the end of %s", (target) => {
 
 /** A world in which the target ended at the step and a new daemon has settled what was left. */
 async function endAt(step: Step, target: CrashTarget): Promise<World> {
-  const { ownBaseAboveBytes } = engineLimits;
-  onTestFinished(() => setOwnBaseAbove(ownBaseAboveBytes));
-  if (step === "sleep.base-written") setOwnBaseAbove(0);
   const [world, command] = await sceneOf(verbOf(step));
+  if (step === "sleep.base-written") world.ownBaseAboveBytes = 0;
   let reached = false;
   world.atStep = (passed) => {
     if (passed !== step || reached) return null;

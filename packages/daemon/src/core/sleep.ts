@@ -55,7 +55,7 @@ export async function sleep(actor: Actor): Promise<void> {
           base: actor.requireBase(),
           pages: machine.readPages(pages),
           devices,
-          ownBase: pages.length * PAGE_BYTES > engineLimits.ownBaseAboveBytes,
+          ownBase: pages.length * PAGE_BYTES > parts.ownBaseAboveBytes(),
         },
         storeStep(actor, "sleep"),
       );

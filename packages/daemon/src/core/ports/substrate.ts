@@ -155,6 +155,12 @@ export interface Substrate {
     basePath: string,
   ): Promise<Machine>;
 
+  /**
+   * Bytes of pages whose injection takes about as long as starting another VM process, as measured on
+   * this host. A delta beyond it is woken sooner from a base of the agent's own.
+   */
+  breakEvenBytes(): number;
+
   /** The machine of this record if that very process still runs, else null. */
   adopt(record: MachineRecord, spec: MachineSpec): Promise<Machine | null>;
   /**

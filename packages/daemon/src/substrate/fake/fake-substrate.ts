@@ -40,6 +40,10 @@ export class FakeSubstrate implements Substrate {
     return [...this.#pools.values()].flatMap(({ ready }) => ready.filter(({ gone }) => !gone));
   }
 
+  breakEvenBytes(): number {
+    return 64 * 1024 * 1024;
+  }
+
   facts(spec: MachineSpec): Promise<SubstrateFacts> {
     return this.#do("facts", () => this.#host.facts(spec));
   }

@@ -22,6 +22,8 @@ function startThreads(): Piscina {
 
 /** Threads that touch VM memory. They are started at once: the first sleep should not wait for them. */
 export class MemoryWorkers {
+  /** Told of each injection: bytes, and the time from its first batch to its end. */
+  onInjected: (bytes: number, ms: number) => void = () => undefined;
   readonly #buffers: PageBuffers;
   #threads: Piscina | null = startThreads();
 
@@ -106,8 +108,11 @@ export async function writePages(
   batches: AsyncIterable<PageBatch>,
 ): Promise<void> {
   const underWay: Promise<void>[] = [];
+  const startMs = performance.now();
+  let bytes = 0;
   try {
     for await (const batch of batches) {
+      bytes += batch.bytes.length;
       const write = workers.write(task, batch);
       write.catch(() => undefined);
       underWay.push(write);
@@ -118,4 +123,5 @@ export async function writePages(
     await Promise.allSettled(underWay);
   }
   await Promise.all(underWay);
+  workers.onInjected(bytes, performance.now() - startMs);
 }

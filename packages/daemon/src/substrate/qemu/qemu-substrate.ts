@@ -22,6 +22,7 @@ import type {
 } from "../../core/ports/substrate.ts";
 import { Acceleration, kvmUnusable } from "./acceleration.ts";
 import { adoptMachine } from "./adopt.ts";
+import { BreakEven } from "./break-even.ts";
 import { CPU_MODEL, deviceDigest, MACHINE_TYPE } from "./command-line.ts";
 import { reportHost, type HostReport } from "./host-report.ts";
 import { endLeftOvers } from "./left-over.ts";
@@ -136,8 +137,18 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
     }
   }
 
+  const breakEven = new BreakEven();
+  tools.workers.onInjected = (bytes, ms) => breakEven.injected(bytes, ms);
+
+  async function startSpare(spec: MachineSpec): Promise<QemuMachine> {
+    const startMs = clock.monotonicMs();
+    const machine = await plan(spec, spec.base, true);
+    breakEven.started(clock.monotonicMs() - startMs);
+    return machine;
+  }
+
   const spares = new SparePool<MachineSpec, QemuMachine>({
-    start: (spec) => plan(spec, spec.base, true),
+    start: startSpare,
     failed: (error) =>
       log("warn", "A spare VM could not be started", { message: (error as Error).message }),
   });
@@ -145,6 +156,7 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
   return {
     needsWritableBase: qemu.needsWritableBase,
     facts,
+    breakEvenBytes: () => breakEven.bytes,
     describeHost: () => reportHost(qemu, isolation, tools.cgroups, acceleration.last),
 
     keepSpares: (spec, count) => spares.keep(spareKey(spec), spec, count),
@@ -153,7 +165,7 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
       // One that died a moment ago, or whose sockets were removed, may still stand on the shelf.
       for (;;) {
         const machine = spares.take(spareKey(spec));
-        if (machine === null) return claimed(await plan(spec, spec.base, true));
+        if (machine === null) return claimed(await startSpare(spec));
         const ready = await Promise.all([machine.isRunning(), access(machine.linkPath)]).then(
           () => true,
           () => false,
