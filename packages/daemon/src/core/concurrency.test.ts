@@ -1,6 +1,6 @@
 /** Several callers at once on one agent: who waits, who is joined, who wins. */
 import { PerdureError } from "@perdure/protocol";
-import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { violationsOf } from "../../../../test/simulation/invariant.ts";
 import { checkpoint, count, create, exec, verb } from "../../../../test/simulation/scene.ts";
 import { World } from "../../../../test/simulation/world.ts";
