@@ -2,7 +2,7 @@
  * The thread that starts VM processes. A process is born as a copy of the daemon, page tables and all:
  * that takes tens of milliseconds, so it does not happen on the thread that answers calls, and not when
  * a VM is asked for either. A shell that was born before waits for what it shall become; the next one
- * is made while QEMU starts.
+ * is made a moment later, when whoever needed the VM most likely has it.
  *
  * - I1 A shell that waits ends by itself when the daemon does: its input ends.
  */
@@ -30,9 +30,13 @@ interface Shell {
   readonly identity: Promise<ProcessIdentity | null>;
 }
 
+/** A wake takes less. A start that comes sooner makes its own shell. */
+const REFILL_AFTER_MS = 500;
+
 const port = parentPort;
 const complaints = new Map<number, Readable>();
 let waiting: Shell | null = null;
+let refilling: NodeJS.Timeout | undefined;
 
 /** Where the host has no room for it, the next start says so. */
 function refill(): void {
@@ -72,7 +76,8 @@ async function start({ id, script }: Extract<LaunchRequest, { kind: "start" }>):
   const identity = await shell.identity;
   if (identity !== null) tell({ kind: "started", id, identity });
   shell.process.stdin?.end(script);
-  refill();
+  clearTimeout(refilling);
+  refilling = setTimeout(refill, REFILL_AFTER_MS);
 }
 
 function follow(id: number, child: ChildProcess): void {
