@@ -270,10 +270,10 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
 
     test("a cut that was prepared is like any other, and another layer may be taken for it", async () => {
       const { machine, guest, chain } = await wake(template);
-      await machine.prepareCut(await subject.newLayer());
+      await machine.prepareCut(1, await subject.newLayer());
       const changed = await guest.hold(2 * PAGE_BATCH_BYTES_MAX, 11);
       const layer = await subject.newLayer();
-      await machine.prepareCut(layer);
+      await machine.prepareCut(await machine.changedPages(), layer);
       const older = await guest.writeDisk(0, DISK_BYTES, 12);
       await machine.pause();
       const indexes = await machine.privatePages();

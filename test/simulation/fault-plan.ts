@@ -10,6 +10,7 @@ const failing = [
   "machine.loadDevices",
   "machine.run",
   "machine.pause",
+  "machine.changedPages",
   "machine.prepareCut",
   "machine.privatePages",
   "machine.saveDevices",

@@ -7,6 +7,10 @@ export const engineLimits = {
   flushMs: 20_000,
   /** The second, short flush after the freeze. */
   flushFrozenMs: 5_000,
+  /** Dropping the guest's page cache before a sleep. */
+  dropCachesMs: 10_000,
+  /** Page cache that a sleep stores rather than drops. */
+  cacheKeptBytes: 24 * 1024 * 1024,
   /** Freeze of the workload (I4). */
   freezeMs: 2_000,
   /** From the first run of a restored VM until its guest agent answers in the new epoch. */

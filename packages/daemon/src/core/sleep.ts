@@ -16,6 +16,7 @@ import type { CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
 import { engineLimits } from "./limit.ts";
+import { dropLargeCache } from "./page-cache.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
 import type { Machine } from "./ports/substrate.ts";
@@ -33,6 +34,7 @@ export async function sleep(actor: Actor): Promise<void> {
     await actor.step("sleep.begun");
     await compactDisk(actor);
     const layers = actor.newestLayers();
+    if (actor.link !== null) await dropLargeCache(actor, machine, actor.link);
     const quiet = await quiesce(actor.link);
     await actor.step("sleep.frozen");
     cancelIfWanted(actor);
@@ -101,9 +103,10 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
   await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
   await actor.step("checkpoint.layer-recorded");
 
-  const pages = await machine.prepareCut(parts.checkpoints.layerPath(actor.id, nextTop));
+  const pages = await machine.changedPages();
   const held = await reserve(actor, pages);
   try {
+    await machine.prepareCut(pages, parts.checkpoints.layerPath(actor.id, nextTop));
     await link.flush(engineLimits.flushMs);
     const startMs = parts.clock.monotonicMs();
     const cut = await captureRunning(actor, machine, link, nextTop);

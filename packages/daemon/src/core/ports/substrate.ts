@@ -93,12 +93,14 @@ export interface Machine {
   pause(): Promise<void>;
   isRunning(): Promise<boolean>;
 
+  /** How many pages differ from the base at this moment. The guest may run. */
+  changedPages(): Promise<number>;
   /**
-   * Makes the next cut's pause short: does beforehand what can be done while the guest runs, for about as
-   * many pages as differ now, and for `addLayer(layerPath)`. Returns how many differ. Changes nothing
-   * that the guest or a checkpoint could see, and need not be called.
+   * Makes the next cut's pause short: does beforehand what can be done while the guest runs, for about
+   * so many pages, and for `addLayer(layerPath)`. Changes nothing that the guest or a checkpoint could
+   * see, and need not be called.
    */
-  prepareCut(layerPath: string): Promise<number>;
+  prepareCut(pages: number, layerPath: string): Promise<void>;
   /** Indexes of pages that may differ from the base, ascending. Meaningful while paused. */
   privatePages(): Promise<Uint32Array<ArrayBuffer>>;
   /** Contents of these pages, in batches. While paused. */

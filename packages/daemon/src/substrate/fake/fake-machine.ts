@@ -81,8 +81,12 @@ export class FakeMachine implements Machine {
     return this.#do("isRunning", () => this.#process.running);
   }
 
-  prepareCut(): Promise<number> {
-    return this.#do("prepareCut", () => this.#process.memory.privatePages().length);
+  changedPages(): Promise<number> {
+    return this.#do("changedPages", () => this.#process.memory.privatePages().length);
+  }
+
+  prepareCut(): Promise<void> {
+    return this.#do("prepareCut", () => undefined);
   }
 
   privatePages(): Promise<Uint32Array<ArrayBuffer>> {

@@ -140,14 +140,16 @@ export class QemuMachine implements Machine {
     return isRecord(answer) && answer.running === true;
   }
 
-  async prepareCut(layerPath: string): Promise<number> {
+  async changedPages(): Promise<number> {
+    return (await this.privatePages()).length;
+  }
+
+  async prepareCut(pages: number, layerPath: string): Promise<void> {
     const { workers, grants, credentials } = this.#parts;
-    const { length } = await this.privatePages();
     await Promise.all([
-      workers.prepare(length + CUT_SLACK_PAGES),
+      workers.prepare(pages + CUT_SLACK_PAGES),
       grants.top(layerPath, credentials).then(() => this.#disk.prepareLayer(layerPath)),
     ]);
-    return length;
   }
 
   async privatePages(): Promise<Uint32Array<ArrayBuffer>> {
