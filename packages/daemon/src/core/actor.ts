@@ -34,6 +34,12 @@ export class Actor {
   link: GuestLink | null = null;
   /** What the machine has mapped as memory. */
   base: MemoryBase | null = null;
+  /** A machine that was let go of to be ended, until it is known that it has. */
+  ending: Machine | null = null;
+  /** What the machine did on its own, until what follows from it is done. */
+  missed: MachineEvent | null = null;
+  /** Its row is deleted. */
+  gone = false;
   readonly #onMachineEvent: (actor: Actor, machine: Machine, event: MachineEvent) => void;
   #unwatch: () => void = () => undefined;
   #agent: Agent;
@@ -170,8 +176,10 @@ export class Actor {
     this.unwatch();
     this.link?.close(reason);
     this.link = null;
+    if (this.machine !== null) this.ending = this.machine;
     this.machine = null;
     this.base = null;
+    this.missed = null;
   }
 }
 

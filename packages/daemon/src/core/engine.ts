@@ -34,20 +34,22 @@ import type {
   Target,
 } from "./command.ts";
 import { firstWake, prepare } from "./create.ts";
-import { noticeLost } from "./fail.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
-import { handleMachineEvent } from "./machine-event.ts";
 import type { Parts } from "./parts.ts";
 import type { FileFacts } from "./ports/guest-link.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
 import { recover } from "./recover.ts";
 import { remove } from "./remove.ts";
-import { collectAll, restart } from "./restart.ts";
+import { collectAll, isSettled, restart, settle } from "./restart.ts";
 import { sleep, takeCheckpoint } from "./sleep.ts";
 import { startCold } from "./start.ts";
 import { stop } from "./stop.ts";
 import { wake } from "./wake.ts";
+
+/** Waits before what a failed verb left is settled: doubled with each try, from the first to the longest. */
+const SETTLE_FIRST_MS = 1_000;
+const SETTLE_LONGEST_MS = 60_000;
 
 /** An actor and how many calls hold it. */
 interface Slot {
@@ -60,18 +62,30 @@ export class Engine implements Commands {
   readonly #parts: Parts;
   readonly #doctor: () => Promise<DoctorReport>;
   readonly #slots = new Map<AgentId, Slot>();
-  #closing = false;
+  /** Agents whose create is under way. */
+  readonly #creating = new Set<AgentId>();
+  /** Agents that are settled again and again until it works. */
+  readonly #settling = new Set<AgentId>();
+  readonly #closing = new AbortController();
 
   constructor(parts: Parts, doctor: () => Promise<DoctorReport>) {
     this.#parts = parts;
     this.#doctor = doctor;
+    parts.state.onReserve?.((held) =>
+      held
+        ? parts.log("info", "There is room on the disk again; new agents are taken on")
+        : parts.log(
+            "warn",
+            "The disk is full: changes of state use the reserve; new agents are refused",
+          ),
+    );
   }
 
   /** Settles what an earlier daemon left. Before the first command. */
   async restart(): Promise<void> {
     const hold = (id: AgentId, work: (actor: Actor) => Promise<void>) => this.#hold(id, work);
     await restart(this.#parts, hold);
-    collectAll(this.#parts, hold, () => this.#closing).catch((error: unknown) => {
+    collectAll(this.#parts, hold, () => this.#isClosing).catch((error: unknown) => {
       const { message } = PerdureError.from(error);
       this.#parts.log("warn", "Collecting after the restart failed", { message });
     });
@@ -79,7 +93,7 @@ export class Engine implements Commands {
 
   /** Waits for the verbs under way, then lets go of every machine; VMs go on and are adopted later. */
   async close(): Promise<void> {
-    this.#closing = true;
+    this.#closing.abort();
     await Promise.all(
       [...this.#slots.keys()].map((id) =>
         this.#hold(id, (actor) =>
@@ -102,10 +116,24 @@ export class Engine implements Commands {
     if (command.kind !== "create")
       return this.#use(command, (actor) => this.#change(actor, command));
     const agent = await prepare(this.#parts, command);
-    return this.#hold(agent.id, async (actor) => {
+    this.#creating.add(agent.id);
+    try {
+      return await this.#hold(agent.id, (actor) => this.#bringUp(actor));
+    } finally {
+      this.#creating.delete(agent.id);
+    }
+  }
+
+  async #bringUp(actor: Actor): Promise<AgentView> {
+    try {
       await firstWake(actor);
-      return agentView(actor.agent);
-    });
+    } catch (error) {
+      if (actor.agent.state !== "awake") throw error;
+      // It was let out: it is there, and a second try would meet its name.
+      const { message } = PerdureError.from(error);
+      this.#parts.log("warn", "A new agent is awake, but", { agent: actor.id, message });
+    }
+    return agentView(actor.agent);
   }
 
   async #change(
@@ -113,10 +141,7 @@ export class Engine implements Commands {
     command: Exclude<Command, { kind: "create" }>,
   ): Promise<Results[Command["kind"]]> {
     const exclusive = <T>(work: () => Promise<T>, urgent = false): Promise<T> =>
-      actor.lane.exclusive(async () => {
-        await noticeLost(actor);
-        return work();
-      }, urgent);
+      this.#alone(actor, work, urgent);
     switch (command.kind) {
       case "exec":
         return inside.exec(actor, this.#wakeForCall, command);
@@ -228,11 +253,50 @@ export class Engine implements Commands {
 
   /** For a call that needs the agent awake. */
   readonly #wakeForCall = async (actor: Actor): Promise<void> => {
-    await actor.lane.exclusive(async () => {
-      await noticeLost(actor);
+    const wakeIfAsleep = async (): Promise<void> => {
       if (ruleFor("call", actor.agent) === "wakes") await wake(actor);
-    }, true);
+    };
+    await this.#alone(actor, wakeIfAsleep, true);
   };
+
+  /** Runs `work` alone on the agent, once it is settled. */
+  #alone<T>(actor: Actor, work: () => Promise<T>, urgent: boolean): Promise<T> {
+    return actor.lane.exclusive(async () => {
+      await this.#settle(actor);
+      const done = await work();
+      // What it let go of has ended, or it would have failed.
+      actor.ending = null;
+      return done;
+    }, urgent);
+  }
+
+  get #isClosing(): boolean {
+    return this.#closing.signal.aborted;
+  }
+
+  async #settle(actor: Actor): Promise<void> {
+    const isNew = actor.agent.state === "creating" && this.#creating.has(actor.id);
+    if (!isNew && !this.#isClosing) await settle(actor);
+  }
+
+  /** Settles the agent when a verb could not, and tries until it works. Between tries its lane is free. */
+  async #settleLater(id: AgentId): Promise<void> {
+    if (this.#settling.has(id)) return;
+    this.#settling.add(id);
+    const { clock, log } = this.#parts;
+    for (let ms = SETTLE_FIRST_MS; ; ms = Math.min(2 * ms, SETTLE_LONGEST_MS)) {
+      try {
+        await clock.wait(ms, this.#closing.signal);
+        await this.#hold(id, (actor) => actor.lane.exclusive(() => this.#settle(actor)));
+        break;
+      } catch (error) {
+        if (this.#isClosing) break;
+        const { message } = PerdureError.from(error);
+        log("warn", "An agent could not be settled", { agent: id, message });
+      }
+    }
+    this.#settling.delete(id);
+  }
 
   async #find({ tenant, agent }: Target): Promise<Agent> {
     const id = agentIdSchema.safeParse(agent);
@@ -247,7 +311,7 @@ export class Engine implements Commands {
   }
 
   async #use<T>(target: Target, work: (actor: Actor) => Promise<T>): Promise<T> {
-    if (this.#closing) throw new PerdureError("daemon_unreachable", "The daemon is stopping");
+    if (this.#isClosing) throw new PerdureError("daemon_unreachable", "The daemon is stopping");
     const { id } = await this.#find(target);
     return this.#hold(id, work);
   }
@@ -269,6 +333,7 @@ export class Engine implements Commands {
       return await work(await slot.actor);
     } finally {
       slot.users--;
+      if (slot.loaded !== null && isLeft(slot.loaded)) void this.#settleLater(id);
       this.#forgetIdle();
     }
   }
@@ -283,7 +348,9 @@ export class Engine implements Commands {
     void this.#hold(actor.id, (held) =>
       held.lane.exclusive(async () => {
         // A verb that was under way may have ended this machine meanwhile.
-        if (held.machine === machine) await handleMachineEvent(held, event);
+        if (held.machine !== machine) return;
+        held.missed = event;
+        await this.#settle(held);
       }),
     ).catch((error: unknown) => {
       this.#parts.log("error", "Handling a machine's event failed", {
@@ -296,11 +363,15 @@ export class Engine implements Commands {
 
   #forgetIdle(): void {
     for (const [id, { users, loaded }] of this.#slots) {
-      if (users === 0 && loaded !== null && loaded.machine === null && loaded.lane.idle) {
-        this.#slots.delete(id);
-      }
+      if (users > 0 || loaded === null || loaded.machine !== null || !loaded.lane.idle) continue;
+      if (!isLeft(loaded)) this.#slots.delete(id);
     }
   }
+}
+
+/** Whether the last verb left it in a state that is none to stay in. */
+function isLeft(actor: Actor): boolean {
+  return actor.lane.idle && !isSettled(actor);
 }
 
 function letOut(actor: Actor): LetOut {

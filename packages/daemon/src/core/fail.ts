@@ -7,10 +7,12 @@ export async function crashed(actor: Actor, message: string): Promise<void> {
   await fail(actor, "crashed", message);
 }
 
-/** Ends the machine, remembers the newest disk, says why and what leads out. */
+/**
+ * Says why and what leads out, remembers the newest disk, ends the machine. In this order: what cannot be
+ * stored is tried again later, with nothing lost until then.
+ */
 export async function fail(actor: Actor, reason: string, message: string): Promise<void> {
   const { parts, agent } = actor;
-  await endMachine(actor, reason);
   const failure: Failure = {
     reason,
     message,
@@ -24,20 +26,11 @@ export async function fail(actor: Actor, reason: string, message: string): Promi
     paused: null,
     disk: actor.newestLayers(),
   });
+  await endMachine(actor, reason);
 }
 
 export async function endMachine(actor: Actor, reason: string): Promise<void> {
   const { machine } = actor;
   actor.detach(reason);
   await machine?.kill();
-}
-
-/**
- * An agent that counts as awake and has no machine: it ended while that could not be stored (a full disk).
- * Noticed by whatever is asked of the agent next. Holds the lane.
- */
-export async function noticeLost(actor: Actor): Promise<void> {
-  if (actor.agent.state === "awake" && actor.machine === null) {
-    await crashed(actor, "The VM ended, and that could not be recorded when it happened");
-  }
 }

@@ -44,8 +44,8 @@ async function rebooted(actor: Actor): Promise<void> {
     );
     return;
   }
-  await endMachine(actor, "the guest rebooted");
   await actor.save({ state: "stopped", lease: null, disk: actor.newestLayers(), resetsAtMs });
+  await endMachine(actor, "the guest rebooted");
   await startCold(actor, "stopped");
 }
 

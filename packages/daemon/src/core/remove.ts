@@ -1,13 +1,12 @@
 /** Remove: the row is marked first, the machine ends, the key is destroyed before the rest of the files. */
 import type { Actor } from "./actor.ts";
+import { endMachine } from "./fail.ts";
 
 /** Removes the agent for good. Its name is free from the mark on. Holds the lane. */
 export async function remove(actor: Actor): Promise<void> {
-  const { machine } = actor;
   await actor.save({ state: "removed" });
   await actor.step("remove.marked");
-  actor.detach("remove");
-  await machine?.kill();
+  await endMachine(actor, "remove");
   await actor.step("remove.machine-gone");
   await removeFiles(actor);
 }
@@ -18,4 +17,5 @@ export async function removeFiles(actor: Actor): Promise<void> {
   await parts.checkpoints.removeAgent(id);
   await actor.step("remove.files-gone");
   await parts.state.commit([{ kind: "delete-agent", id }]);
+  actor.gone = true;
 }

@@ -1,11 +1,12 @@
 /**
- * Restart: what a daemon does with what the one before it left, whenever and however that one ended.
- * Each transitional state has its rule here; I1–I3 hold afterwards: per agent one machine or one whole
- * checkpoint, nothing orphaned, no stranger touched.
+ * Restart: what a daemon does with what the one before it left, whenever and however that one ended; and
+ * with what a verb of its own left that could not even store its failure (`settle`). Each transitional
+ * state has its rule here; I1–I3 hold afterwards: per agent one machine or one whole checkpoint, nothing
+ * orphaned, no stranger touched.
  *
  * | state found | rule |
  * |---|---|
- * | creating | its caller was never answered: removed |
+ * | creating | its caller was never answered, or with an error: removed |
  * | waking, not let out | the attempt's machine ends, its layer goes, the state before stands |
  * | falling-asleep | not published: the machine is adopted, goes on and is thawed: awake |
  * | stopping | adopted, awake; if it powered off meanwhile its event makes it stopped |
@@ -18,9 +19,10 @@ import { bootFiles, type Actor } from "./actor.ts";
 import type { Agent, Lease } from "./agent.ts";
 import { collectOld } from "./collect.ts";
 import { crashed } from "./fail.ts";
+import { handleMachineEvent } from "./machine-event.ts";
 import type { Parts } from "./parts.ts";
 import type { MemoryBase } from "./ports/substrate.ts";
-import { connectAgain } from "./reconnect.ts";
+import { connectAgain, goOn } from "./reconnect.ts";
 import { removeFiles } from "./remove.ts";
 
 /** How many of the sleeping agents that were used last get a spare of their spec. */
@@ -86,26 +88,45 @@ async function removeUnknownFolders(parts: Parts, agents: readonly Agent[]): Pro
   }
 }
 
-async function settle(actor: Actor): Promise<void> {
-  const { agent } = actor;
+/** Whether nothing is left over that `settle` would do. Meaningful while no verb is under way. */
+export function isSettled({ agent, machine, ending, missed, gone }: Actor): boolean {
+  if (gone) return true;
+  if (ending !== null || missed !== null) return false;
   switch (agent.state) {
-    case "creating":
-    case "removed":
-      await removeFiles(actor);
-      return;
-    case "waking":
-      await undoAttempt(actor);
-      return;
     case "awake":
-    case "falling-asleep":
-    case "stopping":
-      await adopt(actor);
-      return;
+      return machine !== null;
     case "asleep":
     case "stopped":
     case "quarantined":
     case "failed":
-      return;
+      return machine === null;
+    case "creating":
+    case "waking":
+    case "falling-asleep":
+    case "stopping":
+    case "removed":
+      return false;
+  }
+}
+
+/**
+ * Leads the agent out of what nobody works on any more: a transitional state, a machine that was to be
+ * ended, an event that could not be stored. Idempotent, and nothing to do mostly. Holds the lane.
+ */
+export async function settle(actor: Actor): Promise<void> {
+  if (isSettled(actor)) return;
+  const { state } = actor.agent;
+  const hasMachine = state === "awake" || state === "falling-asleep" || state === "stopping";
+  if (!hasMachine) actor.detach("it should have ended");
+  await actor.ending?.kill();
+  actor.ending = null;
+  if (state === "creating" || state === "removed") await removeFiles(actor);
+  if (state === "waking") await undoAttempt(actor);
+  if (hasMachine && (state !== "awake" || actor.machine === null)) await adopt(actor);
+  if (actor.missed !== null) {
+    await handleMachineEvent(actor, actor.missed);
+    actor.missed = null;
+    actor.ending = null;
   }
 }
 
@@ -124,28 +145,29 @@ async function adopt(actor: Actor): Promise<void> {
   const { parts, agent } = actor;
   const { lease } = agent;
   if (lease === null) return;
-  const base = await baseOf(actor, lease);
-  const machine = await parts.substrate.adopt(lease.machine, await actor.spec(base));
-  if (machine === null) {
-    await crashed(actor, "The VM process was gone when the daemon started");
+  if (actor.machine === null) {
+    const base = await baseOf(actor, lease);
+    actor.machine = await parts.substrate.adopt(lease.machine, await actor.spec(base));
+    actor.base = base;
+  }
+  if (actor.machine === null) {
+    await crashed(actor, "The VM process is gone, and nobody was there when it ended");
     return;
   }
-  actor.machine = machine;
-  actor.base = base;
   try {
-    await machine.run();
-    await connectAgain(actor);
+    await goOn(actor, actor.machine);
+    if (actor.link === null) await connectAgain(actor);
   } catch (error) {
     // Not a reason to end it: its memory can still be put to sleep, and calls connect again. If it
     // powered off or crashed, its event, told at once below, says so.
-    parts.log("warn", "An adopted VM does not answer", {
+    parts.log("warn", "A VM that was taken over does not answer", {
       agent: agent.id,
       message: PerdureError.from(error).message,
     });
   }
-  // A machine that still waits for room tells so again, at once below.
-  await actor.save({ state: "awake", paused: null });
+  // What happened meanwhile, or that it still waits for room, is told at once, and handled after this.
   actor.watch();
+  await actor.save({ state: "awake", paused: null });
 }
 
 /** The base that the lease's machine has mapped. */

@@ -16,8 +16,8 @@ import { connectAgain } from "./reconnect.ts";
 export async function stop(actor: Actor): Promise<void> {
   const machine = actor.requireMachine();
   const link = actor.link ?? (await connectAgain(actor));
-  actor.unwatch();
   await actor.save({ state: "stopping" });
+  actor.unwatch();
   try {
     await actor.step("stop.begun");
     const off = poweredOff(machine, actor.parts.clock);
