@@ -3,45 +3,59 @@
  * file. Of several CLIs that come at once, one starts it and all wait for it.
  */
 import { spawn } from "node:child_process";
-import type { ChildProcess } from "node:child_process";
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync } from "node:fs";
+import { closeSync, existsSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { PerdureError } from "@perdure/sdk";
 import type { DaemonPaths, Perdure } from "@perdure/sdk";
+import { HOME_HINT, makeFolders } from "./daemon-folder.ts";
+import { beginLog, startFailure } from "./daemon-log.ts";
+import type { BegunLog } from "./daemon-log.ts";
+import { localError } from "./local-error.ts";
 import { takeStartLock } from "./start-lock.ts";
+import type { StartLock } from "./start-lock.ts";
 
 const START_DEADLINE_MS = 60_000;
 const POLL_MS = 50;
 /** After our child ended: another daemon may just be coming up. */
 const LAST_CHANCE_MS = 2000;
-const LOG_TAIL_CHARACTERS = 2000;
 
-/** Resolves when a daemon answers. @throws `daemon_unreachable`, with the tail of its log */
+/** Resolves when a daemon answers. @throws what the daemon itself says, or `daemon_unreachable` */
 export async function startDaemon(perdure: Perdure, paths: DaemonPaths): Promise<void> {
-  mkdirSync(paths.home, { recursive: true, mode: 0o700 });
-  mkdirSync(paths.run, { recursive: true, mode: 0o700 });
+  const program = daemonProgram();
+  const undo = makeFolders(paths);
   let deadline = performance.now() + START_DEADLINE_MS;
-  let lock = takeStartLock(join(paths.run, "start.lock"));
-  let child: ChildProcess | undefined;
+  let lock: StartLock | undefined;
+  let log: BegunLog | undefined;
+  let ended = false as boolean;
   try {
     while (performance.now() < deadline) {
       if (await answers(perdure)) return;
       lock ??= takeStartLock(join(paths.run, "start.lock"));
-      if (lock !== undefined && child === undefined) {
-        child = spawnDaemon(paths);
-        child.once("exit", () => {
+      if (lock !== undefined && log === undefined) {
+        log = beginLog(paths.log);
+        spawnDaemon(program, paths, log, () => {
+          ended = true;
           deadline = Math.min(deadline, performance.now() + LAST_CHANCE_MS);
         });
       }
       await setTimeout(POLL_MS);
     }
+  } catch (error) {
+    if (log === undefined) undo();
+    throw localError(`start the daemon in "${paths.home}"`, error, HOME_HINT);
   } finally {
     lock?.release();
   }
-  throw new PerdureError("daemon_unreachable", `Cannot start the daemon: ${logTail(paths.log)}`, {
-    hint: `Its log is "${paths.log}"; \`perdure daemon\` runs it in the foreground.`,
+  throw log !== undefined && ended ? startFailure(log) : stillStarting(paths);
+}
+
+/** Ours, with much to take over, or another CLI's. */
+function stillStarting({ log }: DaemonPaths): PerdureError {
+  const seconds = START_DEADLINE_MS / 1000;
+  return new PerdureError("daemon_unreachable", `The daemon does not answer after ${seconds} s`, {
+    hint: `Its start may go on: try again, and look at its log, "${log}".`,
   });
 }
 
@@ -66,17 +80,15 @@ export function daemonArguments({ home, socket }: DaemonPaths): string[] {
   return ["--home", home, "--socket", socket];
 }
 
-function spawnDaemon(paths: DaemonPaths): ChildProcess {
-  const log = openSync(paths.log, "a", 0o600);
-  const child = spawn(process.execPath, [daemonProgram(), ...daemonArguments(paths)], {
+function spawnDaemon(program: string, paths: DaemonPaths, log: BegunLog, onEnd: () => void): void {
+  const child = spawn(process.execPath, [program, ...daemonArguments(paths)], {
     detached: true,
-    stdio: ["ignore", log, log],
+    stdio: ["ignore", log.descriptor, log.descriptor],
     cwd: "/",
   });
-  closeSync(log);
-  child.on("error", () => undefined);
+  closeSync(log.descriptor);
+  child.once("error", onEnd).once("exit", onEnd);
   child.unref();
-  return child;
 }
 
 async function answers(perdure: Perdure): Promise<boolean> {
@@ -86,14 +98,5 @@ async function answers(perdure: Perdure): Promise<boolean> {
   } catch (error) {
     if (error instanceof PerdureError && error.code === "daemon_unreachable") return false;
     throw error;
-  }
-}
-
-function logTail(path: string): string {
-  try {
-    const text = readFileSync(path, "utf8").trimEnd();
-    return text === "" ? "it said nothing" : text.slice(-LOG_TAIL_CHARACTERS);
-  } catch {
-    return "it wrote no log";
   }
 }

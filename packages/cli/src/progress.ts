@@ -3,7 +3,12 @@ const BEGIN_AFTER_MS = 1000;
 const FRAME_MS = 100;
 const frames = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
-export async function withProgress<T>(title: string, work: Promise<T>): Promise<T> {
+/** Not for programs: `json` is silent. */
+export function during<T>(json: boolean, title: string, work: Promise<T>): Promise<T> {
+  return json ? work : withProgress(title, work);
+}
+
+async function withProgress<T>(title: string, work: Promise<T>): Promise<T> {
   const began = performance.now();
   const terminal = process.stderr.isTTY;
   let frame = 0;

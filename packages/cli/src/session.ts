@@ -6,7 +6,7 @@ import type { Command } from "commander";
 import { daemonPaths, Perdure, PerdureError } from "@perdure/sdk";
 import type { DaemonPaths } from "@perdure/sdk";
 import { startDaemon } from "./daemon-start.ts";
-import { withProgress } from "./progress.ts";
+import { during } from "./progress.ts";
 
 /** Options that every command has. */
 export interface SharedOptions {
@@ -49,7 +49,7 @@ export async function withSession(
   const session: Session = {
     perdure,
     json,
-    during: (title, promise) => (json ? promise : withProgress(title, promise)),
+    during: (title, promise) => during(json, title, promise),
     print: (value, text) => {
       process.stdout.write(json ? `${JSON.stringify(value)}\n` : text);
     },

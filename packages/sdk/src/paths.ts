@@ -6,6 +6,7 @@
  */
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
+import { PerdureError } from "@perdure/protocol";
 
 /** Absolute paths of one data directory. */
 export interface DaemonPaths {
@@ -39,6 +40,19 @@ export function daemonPaths(options: DaemonPathOptions = {}): DaemonPaths {
     (options.home === undefined ? nonEmpty(env["PERDURE_SOCKET"]) : undefined) ??
     join(run, "perdure.sock");
   return { home, run, socket: resolve(socket), log: join(run, "daemon.log") };
+}
+
+/** `sun_path` holds 108 bytes with its ending zero. */
+const SOCKET_PATH_BYTES_MAX = 107;
+
+/** @throws `bad_request` where the path is too long for a unix socket */
+export function checkSocketPath(path: string): void {
+  if (Buffer.byteLength(path) <= SOCKET_PATH_BYTES_MAX) return;
+  throw new PerdureError(
+    "bad_request",
+    `Cannot use the socket "${path}": its path has more than ${SOCKET_PATH_BYTES_MAX} bytes`,
+    { hint: "Set PERDURE_HOME (--home) or PERDURE_SOCKET (--socket) to a shorter path." },
+  );
 }
 
 function defaultHome(): string {

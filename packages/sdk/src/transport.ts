@@ -7,6 +7,7 @@ import { errorBodySchema, PerdureError } from "@perdure/protocol";
 import { Pool } from "undici";
 import type { Dispatcher } from "undici";
 import type { z } from "zod";
+import { checkSocketPath } from "./paths.ts";
 
 /** What every call takes besides its own arguments. */
 export interface CallOptions {
@@ -52,6 +53,7 @@ export function createTransport(endpoint: Endpoint): Transport {
 
   const send = async (call: Call): Promise<Dispatcher.ResponseData> => {
     try {
+      if ("socketPath" in endpoint) checkSocketPath(endpoint.socketPath);
       const answer = await pool.request({
         method: call.method,
         path: call.path,
@@ -143,7 +145,10 @@ function errorOf(status: number, text: string): PerdureError {
   });
 }
 
-const unreachable = new Set(["ECONNREFUSED", "ENOENT", "EACCES", "ENOTFOUND", "ENOTSOCK"]);
+const unreachable = new Set([
+  ...["ECONNREFUSED", "ENOENT", "ENOTDIR", "EACCES", "EPERM", "ELOOP"],
+  ...["ENOTFOUND", "ENOTSOCK", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"],
+]);
 
 function transportError(error: unknown, name: string): PerdureError {
   if (error instanceof PerdureError) return error;

@@ -2,8 +2,9 @@ import { spawn } from "node:child_process";
 import { setTimeout } from "node:timers/promises";
 import type { Command } from "commander";
 import { Perdure, PerdureError } from "@perdure/sdk";
+import { makeFolders } from "../daemon-folder.ts";
 import { daemonArguments, daemonProgram } from "../daemon-start.ts";
-import { withProgress } from "../progress.ts";
+import { during } from "../progress.ts";
 import { addSharedOptions, pathsOf } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
 
@@ -25,7 +26,10 @@ export function addDaemonCommand(program: Command): void {
     process.exitCode = await runInForeground(options);
   });
 
-  const status = daemon.command("status").description("say whether a daemon answers");
+  const status = daemon
+    .command("status")
+    .description("say whether a daemon answers")
+    .addHelpText("after", "\nExample:\n  perdure daemon status --json");
   addSharedOptions(status).action(async (_options: unknown, command: Command) => {
     const options = command.optsWithGlobals<SharedOptions>();
     await using perdure = new Perdure({ socketPath: pathsOf(options).socket });
@@ -37,21 +41,25 @@ export function addDaemonCommand(program: Command): void {
 
   const stop = daemon
     .command("stop")
-    .description("end the daemon; VMs go on and the next one takes them over");
+    .description("end the daemon; VMs go on and the next one takes them over")
+    .addHelpText("after", "\nExample:\n  perdure daemon stop");
   addSharedOptions(stop).action(async (_options: unknown, command: Command) => {
     const options = command.optsWithGlobals<SharedOptions>();
     await using perdure = new Perdure({ socketPath: pathsOf(options).socket });
     const { pid } = await perdure.health();
     await perdure.shutdown();
-    await withProgress("Ending the daemon", untilGone(perdure, pid));
+    const json = options.json === true;
+    await during(json, "Ending the daemon", untilGone(perdure, pid));
     const text = `Daemon ended: pid ${pid}\n`;
-    process.stdout.write(options.json === true ? `${JSON.stringify({ pid })}\n` : text);
+    process.stdout.write(json ? `${JSON.stringify({ pid })}\n` : text);
   });
 }
 
 /** The daemon gets this process's terminal and signals, and gives its exit code. */
 function runInForeground(options: SharedOptions & { readonly images?: string }): Promise<number> {
-  const args = [daemonProgram(), ...daemonArguments(pathsOf(options))];
+  const paths = pathsOf(options);
+  const args = [daemonProgram(), ...daemonArguments(paths)];
+  makeFolders(paths);
   if (options.images !== undefined) args.push("--images", options.images);
   const child = spawn(process.execPath, args, { stdio: "inherit" });
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
