@@ -1,11 +1,12 @@
 /** A file's way between this host and an agent. On this host, too, it is whole or not there. */
-import { createWriteStream } from "node:fs";
-import { mkdtemp, open, rename, rm, stat } from "node:fs/promises";
+import { constants, createWriteStream } from "node:fs";
+import { mkdtemp, open, realpath, rename, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { PerdureError } from "@perdure/sdk";
-import type { ErrorCode, Perdure } from "@perdure/sdk";
+import type { Perdure } from "@perdure/sdk";
+import { localError } from "./local-error.ts";
 
 export interface CopySettings {
   readonly user?: string;
@@ -30,21 +31,26 @@ export async function upload(
       await rm(folder, { recursive: true, force: true });
     }
   }
-  const file = await open(localPath, "r").catch((error: unknown) => {
-    throw localError("read", localPath, error);
+  // Without blocking: to open a pipe that nobody writes would wait for ever.
+  const flags = constants.O_RDONLY | constants.O_NONBLOCK;
+  const file = await open(localPath, flags).catch((error: unknown) => {
+    throw localError(`read "${localPath}" on this host`, error);
   });
   try {
     const facts = await file.stat();
     if (!facts.isFile()) {
+      const hint = facts.isDirectory()
+        ? `Pack it: tar c "${localPath}" | perdure exec ${agent} --cwd /home/user tar x`
+        : `Pipe it in: perdure cp - ${agent}:${path} < "${localPath}"`;
       throw new PerdureError("path_not_file", `Cannot read "${localPath}": it is not a file`, {
-        hint: "Pack a folder with tar and copy that.",
+        hint,
       });
     }
-    await perdure.writeFile(agent, path, file.createReadStream({ autoClose: false }), {
-      ...withUser(user),
-      mode: mode ?? facts.mode & 0o777,
-      size: facts.size,
-    });
+    const bytes = file.createReadStream({ autoClose: false });
+    const settings = { ...withUser(user), mode: mode ?? facts.mode & 0o777, size: facts.size };
+    await perdure
+      .writeFile(agent, path, bytes, settings)
+      .catch(folderHint(`Name the file in it, as in "${join(path, "NAME")}".`));
     return facts.size;
   } finally {
     await file.close();
@@ -59,7 +65,9 @@ export async function download(
   localPath: string,
   { user, mode }: CopySettings,
 ): Promise<number> {
-  const { facts, bytes } = await perdure.readFile(agent, path, withUser(user));
+  const { facts, bytes } = await perdure
+    .readFile(agent, path, withUser(user))
+    .catch(folderHint(`Unpack it: perdure exec ${agent} --cwd "${path}" tar c . | tar x`));
   let count = 0;
   const counted = async function* (): AsyncGenerator<Uint8Array> {
     for await (const chunk of bytes) {
@@ -72,18 +80,42 @@ export async function download(
     return count;
   }
   const target = (await isFolder(localPath)) ? join(localPath, basename(path)) : localPath;
-  const draft = join(dirname(target), `.${basename(target)}.perdure-${process.pid}`);
   try {
-    await pipeline(
-      counted,
-      createWriteStream(draft, { flags: "wx", mode: mode ?? facts.mode & 0o777 }),
-    );
-    await rename(draft, target);
+    await save(counted, target, mode ?? facts.mode & 0o777);
   } catch (error) {
-    await rm(draft, { force: true });
-    throw error instanceof PerdureError ? error : localError("write", target, error);
+    throw localError(`write "${target}" on this host`, error);
   }
   return count;
+}
+
+/** A file appears whole, where a link leads to; a device or a pipe is written to and stays what it is. */
+async function save(
+  bytes: () => AsyncIterable<Uint8Array>,
+  path: string,
+  mode: number,
+): Promise<void> {
+  const found = await stat(path).catch(() => undefined);
+  if (found !== undefined && !found.isFile()) {
+    await pipeline(bytes, createWriteStream(path));
+    return;
+  }
+  const target = found === undefined ? path : await realpath(path);
+  const draft = join(dirname(target), `.${basename(target)}.perdure-${process.pid}`);
+  try {
+    await pipeline(bytes, createWriteStream(draft, { flags: "wx", mode }));
+    await rename(draft, target);
+  } catch (error) {
+    await rm(draft, { force: true }).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Rethrows; says what to do where the path in the agent is a folder. */
+function folderHint(hint: string): (error: unknown) => never {
+  return (error) => {
+    if (!(error instanceof PerdureError) || error.code !== "path_is_directory") throw error;
+    throw new PerdureError(error.code, error.message, { details: error.details, hint });
+  };
 }
 
 function withUser(user: string | undefined): { user?: string } {
@@ -95,20 +127,4 @@ async function isFolder(path: string): Promise<boolean> {
     (facts) => facts.isDirectory(),
     () => false,
   );
-}
-
-const localReasons: Readonly<Record<string, ErrorCode | undefined>> = {
-  ENOENT: "path_not_found",
-  EACCES: "path_denied",
-  EPERM: "path_denied",
-  EISDIR: "path_is_directory",
-  ENOSPC: "disk_full",
-};
-
-function localError(verb: string, path: string, error: unknown): PerdureError {
-  const { code = "", message } = error as NodeJS.ErrnoException;
-  const reason = localReasons[code] ?? "internal";
-  return new PerdureError(reason, `Cannot ${verb} "${path}" on this host: ${message}`, {
-    cause: error,
-  });
 }
