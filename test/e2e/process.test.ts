@@ -242,7 +242,7 @@ sys.exit(7)`;
     expect((await refusal(exec(["/etc/hostname"]))).code).toBe("exec_failed");
     expect((await refusal(exec([]))).code).toBe("bad_request");
     const { code, stderr } = await under.perdure(["exec", "--json", "p", "/no/such/program"]);
-    expect(code).toBe(1);
+    expect(code).toBe(127);
     expect(stderr).toContain("exec_failed");
   });
 

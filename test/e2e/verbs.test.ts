@@ -231,7 +231,7 @@ describe("calls that are wrong", () => {
     for (const args of wrong) {
       expect(await refusal(args[0] ?? "", "--json", ...args.slice(1))).toEqual({
         code: "bad_request",
-        exit: 2,
+        exit: args[0] === "exec" ? 125 : 2,
       });
     }
   });
@@ -278,7 +278,9 @@ describe("calls that are wrong", () => {
       told.push(await refusal(verb, "--json", ...rest));
     }
     expect(told.map(({ code }, at) => [code, ...(wrong[at] ?? []).slice(1)])).toEqual(wrong);
-    expect(new Set(told.map(({ exit }) => exit))).toEqual(new Set([1]));
+    expect(told.map(({ exit }) => exit)).toEqual(
+      wrong.map(([code, verb]) => (verb !== "exec" ? 1 : code === "exec_failed" ? 127 : 125)),
+    );
     expect(await under.client.listPage()).toEqual(before);
     expect(await under.sh("still", "ls /home/user; ls /etc/x 2>&1 | wc -l")).toBe("1");
     for (const name of ["etc", "shadow"]) {

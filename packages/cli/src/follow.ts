@@ -3,8 +3,9 @@
  * signals to the process. Returns the exit code for this process.
  */
 import { constants } from "node:os";
-import { PerdureError } from "@perdure/sdk";
+import { goesOn, PerdureError } from "@perdure/sdk";
 import type { Exit, Output, ProcessHandle } from "@perdure/sdk";
+import { EXEC_FAILED } from "./exit-code.ts";
 import { forwardStdin } from "./stdin.ts";
 
 export interface FollowOptions {
@@ -24,7 +25,9 @@ const INTERRUPTS_MAX = 3;
 
 export async function follow(handle: ProcessHandle, options: FollowOptions): Promise<number> {
   const gaveUp = new AbortController();
-  const stopSignals = options.started ? passSignals(handle, gaveUp) : detachOnSignals(gaveUp);
+  // For good: the process ends right after this, and a Ctrl-C that comes late must not change how.
+  if (options.started) passSignals(handle, gaveUp);
+  else detachOnSignals(gaveUp);
   let cut = false;
   const feeding = options.stdin ? forwardStdin(handle) : Promise.resolve();
   feeding.catch((error: unknown) => {
@@ -34,8 +37,8 @@ export async function follow(handle: ProcessHandle, options: FollowOptions): Pro
     for await (const event of handle.output({ offset: options.offset, signal: gaveUp.signal })) {
       await (options.json ? writeTo("stdout", eventLine(event)) : show(handle, event));
       cut ||= event.type === "cut" && options.started;
-      if (event.type === "exit") return exitCode(event, options.json) || (cut ? 1 : 0);
-      if (event.type === "interrupted") return 1;
+      if (event.type === "exit") return exitCode(event, options.json) || (cut ? EXEC_FAILED : 0);
+      if (event.type === "interrupted") return EXEC_FAILED;
     }
     throw new PerdureError("internal", "The output ended without an exit");
   } catch (error) {
@@ -46,8 +49,6 @@ export async function follow(handle: ProcessHandle, options: FollowOptions): Pro
     if (!gaveUp.signal.aborted) throw error;
     process.stderr.write(`perdure: detached; ${again(handle)}\n`);
     return 128 + constants.signals.SIGINT;
-  } finally {
-    stopSignals();
   }
 }
 
@@ -59,7 +60,10 @@ async function show(handle: ProcessHandle, event: Output): Promise<void> {
       return writeTo("stderr", `perdure: ${event.to - event.from} bytes of output are not kept\n`);
     case "interrupted": {
       const line = `perdure: agent "${handle.agent}" is out of reach: ${event.reason}\n`;
-      return writeTo("stderr", `${line}Hint: ${again(handle, event.offset)}\n`);
+      const hint = goesOn(event)
+        ? again(handle, event.offset)
+        : `\`perdure processes ${handle.agent}\` shows what runs in it now; this may have ended.`;
+      return writeTo("stderr", `${line}Hint: ${hint}\n`);
     }
     case "exit":
       return;
@@ -94,28 +98,16 @@ function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown }).code === "EPIPE";
 }
 
-/** Returns the undo. */
-function detachOnSignals(gaveUp: AbortController): () => void {
-  const listener = (): void => gaveUp.abort();
-  const names = ["SIGINT", "SIGTERM"] as const;
-  for (const name of names) process.on(name, listener);
-  return () => {
-    for (const name of names) process.off(name, listener);
-  };
+function detachOnSignals(gaveUp: AbortController): void {
+  for (const name of ["SIGINT", "SIGTERM"] as const) process.on(name, () => gaveUp.abort());
 }
 
-/** Returns the undo. */
-function passSignals(handle: ProcessHandle, gaveUp: AbortController): () => void {
+function passSignals(handle: ProcessHandle, gaveUp: AbortController): void {
   let interrupts = 0;
-  const listeners = (["SIGINT", "SIGTERM", "SIGQUIT"] as const).map((name) => {
-    const listener = (): void => {
+  for (const name of ["SIGINT", "SIGTERM", "SIGQUIT"] as const) {
+    process.on(name, () => {
       if (name === "SIGINT" && ++interrupts > INTERRUPTS_MAX) gaveUp.abort();
       else handle.signal(name).catch(() => undefined);
-    };
-    process.on(name, listener);
-    return { name, listener };
-  });
-  return () => {
-    for (const { name, listener } of listeners) process.off(name, listener);
-  };
+    });
+  }
 }

@@ -2,7 +2,17 @@
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import {
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -167,17 +177,15 @@ describe("failures", () => {
     expect(json(status.stderr)).toMatchObject({ code: "daemon_unreachable" });
   });
 
-  it.each<[string[]]>([
-    [[]],
-    [["frobnicate"]],
-    [["create", "a1", "--memory", "lots"]],
-    [["exec", "a1", "--attach", "1", "ls"]],
-  ])("takes %j for a wrong call: exit code 2, nothing on stdout, nothing done", async (args) => {
-    const { code, stdout, stderr } = await run(args);
-    expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
-    expect(stderr).not.toBe("");
-    expect(commands.executed).toEqual([]);
-  });
+  it.each<[string[]]>([[[]], [["frobnicate"]], [["create", "a1", "--memory", "lots"]], [["show"]]])(
+    "takes %j for a wrong call: exit code 2, nothing on stdout, nothing done",
+    async (args) => {
+      const { code, stdout, stderr } = await run(args);
+      expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+      expect(stderr).not.toBe("");
+      expect(commands.executed).toEqual([]);
+    },
+  );
 
   it("tells programs what was wrong with the call as JSON", async () => {
     const { code, stdout, stderr } = await run(["create", "--json", "a1", "--cpus", "0"]);
@@ -186,9 +194,88 @@ describe("failures", () => {
   });
 });
 
+describe("words", () => {
+  it.each([
+    [["create", "a1", "--memory", "1M"], /--memory: it must be 128 MiB to 8 GiB in steps of 2 MiB/],
+    [["create", "a1", "--disk", "1G"], /--disk: it must be 2 GiB to 1 TiB/],
+    [["create", "a1", "--cpus", "9"], /--cpus: it must be 1 to 4/],
+    [["create", "A/1"], /<name>: it must have 1 to 63 lower-case letters/],
+    [["show", "../x"], /<agent>: it must be an agent's name or id/],
+    [["checkpoint", "a1", "--name", "X"], /--name: it must have 1 to 63/],
+    [["exec", "a1", "--cwd", "here", "ls"], /--cwd: it must begin with \//],
+    [["exec", "a1", "--user", "", "ls"], /--user: it must have 1 to 32 characters/],
+    [["exec", "a1", "--timeout", "999d", "ls"], /--timeout: it must be 1ms to 366d/],
+  ] as [string[], RegExp][])(
+    "of %j name what was typed, and what it allows",
+    async (args, words) => {
+      const { stdout, stderr } = await run(args);
+      expect(stdout).toBe("");
+      expect(stderr).toMatch(words);
+      expect(stderr).toContain(`Hint: \`perdure ${args[0]} --help\``);
+      expect(stderr).not.toMatch(/body|query|path\./);
+    },
+  );
+
+  it("of a damaged checkpoint name the way that is left", async () => {
+    await data(["create", "a1"]);
+    commands.failNext(new PerdureError("checkpoint_signature", "Cannot open it"));
+    const { stderr } = await run(["wake", "a1"]);
+    expect(stderr).toContain("Hint: `perdure recover a1 --from disk` starts it cold");
+  });
+
+  it("of a failed agent give its way back as it is", async () => {
+    await data(["create", "a1"]);
+    const view = await commands.show({ tenant: "default", agent: "a1" });
+    const wayBack = '"perdure wake a1" recovers it';
+    const failure = { reason: "crashed", message: "The VM ended", wayBack, atMs: 1 };
+    commands.show = () => Promise.resolve({ ...view, state: "failed", failure });
+    expect(await data(["show", "a1"])).toMatch(/\nway back +"perdure wake a1" recovers it\n/);
+    expect(await data(["report", "a1"])).toContain(
+      'This is of the last time it was let out. Agent "a1" is failed now (crashed: The VM ended)',
+    );
+  });
+
+  it("of a wake say where the agent was awake already", async () => {
+    await data(["create", "a1"]);
+    for (const verb of ["wake", "start"]) {
+      expect(await data([verb, "a1"])).toBe('Agent "a1" is awake, and was before: generation 1\n');
+    }
+  });
+
+  it.each([["list"], ["exec", "a1", "echo", "hello"]])(
+    "of output that has no room are no stack trace: %s",
+    async (...args) => {
+      await data(["create", "a1"]);
+      const line = `"${process.execPath}" "${bin}" ${args.join(" ")} > /dev/full`;
+      const shell = spawn("sh", ["-c", line], { env: env(), stdio: ["ignore", "ignore", "pipe"] });
+      const exited = once(shell, "exit");
+      const stderr = await text(shell.stderr);
+      const [code] = (await exited) as [number];
+      expect(stderr).toMatch(/^perdure: Cannot write the output: ENOSPC.*\nHint: .*\n$/);
+      expect(code).toBe(args[0] === "exec" ? 125 : 1);
+    },
+  );
+});
+
 describe("exec", () => {
   beforeEach(async () => {
     await data(["create", "a1"]);
+  });
+
+  it.each<[number, string[]]>([
+    [125, ["a9", "true"]],
+    [125, ["a1"]],
+    [125, ["a1", "--timeout", "soon", "true"]],
+    [125, ["a1", "--attach", "1", "ls"]],
+    [125, ["--socket", "/no/such/socket", "a1", "true"]],
+    [126, ["a1", "/etc"]],
+    [127, ["a1", "/no/such/program"]],
+    [127, ["a1", 'no "such" program']],
+    [126, ["a1", "/etc/passwd"]],
+    [137, ["a1", "sh", "-c", "kill -KILL $$"]],
+  ])("ends with %i after %j", async (code, args) => {
+    expect(await run(["exec", ...args])).toMatchObject({ code, stdout: "" });
+    if (code < 128) expect((await run(["exec", "--json", ...args])).code).toBe(code);
   });
 
   it("gives the program's output and exit code, each stream to its own", async () => {
@@ -291,7 +378,7 @@ describe("exec", () => {
     const started = json(await data(["exec", "a1", "--detach", "--json", "true"]));
     expect(started).toEqual({ process: 2 });
     const unknown = await run(["exec", "a1", "--attach", "77"]);
-    expect(unknown).toMatchObject({ code: 1, stdout: "" });
+    expect(unknown).toMatchObject({ code: 125, stdout: "" });
   });
 
   it("gives the events of the API as JSON", async () => {
@@ -306,8 +393,25 @@ describe("exec", () => {
     const result = await run(["exec", "a1", "sh", "-c", "printf abc; sleep 60"], {
       onStdout: () => void commands.execute({ kind: "sleep", tenant: "default", agent: "a1" }),
     });
-    expect(result).toMatchObject({ code: 1, stdout: "abc" });
+    expect(result).toMatchObject({ code: 125, stdout: "abc" });
     expect(result.stderr).toContain("perdure exec a1 --attach 1 --offset 3");
+  });
+
+  it("names no process that a reboot has ended", async () => {
+    const original = commands.output.bind(commands);
+    commands.output = async (...call) => {
+      await original(...call);
+      return (async function* () {
+        yield await Promise.resolve({
+          type: "interrupted" as const,
+          reason: "the guest rebooted",
+          offset: 0,
+        });
+      })();
+    };
+    const { code, stderr } = await run(["exec", "a1", "sleep", "60"]);
+    expect(code).toBe(125);
+    expect(stderr).toContain("the guest rebooted\nHint: `perdure processes a1`");
   });
 
   it("says that it waits, on one line, where that takes long", async () => {
@@ -347,6 +451,29 @@ describe("cp", () => {
     expect(Buffer.from(await data(["cp", "a1:/x", "-"]), "latin1").equals(input)).toBe(true);
     await data(["cp", "-", "a1:/empty"], { input: "" });
     expect(await data(["cp", "a1:/empty", "-"])).toBe("");
+  });
+
+  it("writes to what is no file in place of replacing it, and follows a link", async () => {
+    await data(["cp", "-", "a1:/x"], { input: "bytes" });
+    const pipe = join(folder, "pipe");
+    spawnSync("mkfifo", [pipe]);
+    const [read] = await Promise.all([readFile(pipe, "utf8"), data(["cp", "a1:/x", "pipe"])]);
+    expect(read).toBe("bytes");
+    expect((await stat(pipe)).isFIFO()).toBe(true);
+    await writeFile(join(folder, "behind"), "before");
+    await symlink("behind", join(folder, "link"));
+    await data(["cp", "a1:/x", "link"]);
+    expect(await readFile(join(folder, "behind"), "utf8")).toBe("bytes");
+    expect((await lstat(join(folder, "link"))).isSymbolicLink()).toBe(true);
+  });
+
+  it("says how else to copy what is no file", async () => {
+    const refused = async (...args: string[]) => (await run(["cp", ...args])).stderr;
+    expect(await refused("run", "a1:/x")).toContain('Hint: Pack it: tar c "run" | perdure exec a1');
+    spawnSync("mkfifo", [join(folder, "pipe")]);
+    expect(await refused("pipe", "a1:/x")).toContain("Hint: Pipe it in: perdure cp - a1:/x");
+    commands.readFile = () => Promise.reject(new PerdureError("path_is_directory", "Cannot"));
+    expect(await refused("a1:/etc", "x")).toContain('--cwd "/etc" tar c . | tar x');
   });
 
   it("leaves no part of a copy that failed", async () => {
@@ -401,6 +528,41 @@ describe("daemon", () => {
     expect(stderr).toContain("no KVM, no TCG, no hope");
     expect(stderr).toContain("daemon.log");
     expect(await starts()).toHaveLength(1);
+  });
+
+  it.each([
+    ["/proc/perdure", /Cannot make the data directory .*ENOENT/],
+    ["/sys/perdure/home", /Cannot make the data directory .*(EPERM|EACCES|EROFS)/],
+    ["/etc/passwd", /Cannot use "\/etc\/passwd" for the data directory: it is not a folder/],
+    ["/etc/passwd/home", /Cannot make the data directory .*ENOTDIR/],
+    [`/tmp/perdure-${"x".repeat(100)}`, /its path has more than 107 bytes/],
+  ])("says quickly what is wrong with %s as its home", async (path, reason) => {
+    for (const [args, code] of [
+      [["list"], 1],
+      [["exec", "a1", "true"], 125],
+      [["daemon"], 1],
+    ] as const) {
+      const result = await run([...args], { env: { ...auto().env, PERDURE_HOME: path } });
+      expect(result).toMatchObject({ code, stdout: "" });
+      expect(result.stderr).toMatch(/^perdure: .*\nHint: .*PERDURE_HOME.*\n$/);
+      expect(result.stderr).toMatch(reason);
+    }
+    if (path !== "/etc/passwd") expect(existsSync(path)).toBe(false);
+  });
+
+  it("says that the disk is full, and starts nothing", async () => {
+    await mkdir(join(home(), "run"), { recursive: true });
+    await symlink("/dev/full", join(home(), "run", "daemon.log"));
+    const { code, stderr } = await run(["list"], auto());
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/^perdure: Cannot start the daemon .*: ENOSPC.*\nHint: Free some.*\n$/);
+    expect(existsSync(join(home(), "starts"))).toBe(false);
+  });
+
+  it("says that its start lock cannot be taken", async () => {
+    await mkdir(join(home(), "run", "start.lock"), { recursive: true });
+    const { stderr } = await run(["list"], auto());
+    expect(stderr).toMatch(/^perdure: Cannot start the daemon .*: EISDIR.*\nHint: .*\n$/);
   });
 
   it("runs in the foreground until it is ended, with its exit code", async () => {

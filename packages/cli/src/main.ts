@@ -1,25 +1,27 @@
-/** Entry of `perdure`: exit 0, 1 where something failed, 2 where it was called wrongly. */
+/** Entry of `perdure`. */
+import type { Command } from "commander";
 import { CommanderError } from "commander";
 import { reportError } from "./error-report.ts";
+import { inWords } from "./error-words.ts";
 import { separateProgram } from "./exec-arguments.ts";
+import { failureCode } from "./exit-code.ts";
+import { localError } from "./local-error.ts";
 import { createProgram } from "./program.ts";
 
-const USAGE = 2;
 const argv = process.argv.slice(2);
 const json = wantsJson(argv);
+let command: Command | undefined;
 
-// A reader of our output that goes away is told to the writers; without these it would be a crash.
-process.stdout.on("error", endQuietly);
-process.stderr.on("error", endQuietly);
+process.stdout.on("error", outputFailed);
+process.stderr.on("error", outputFailed);
 
 try {
-  await createProgram(json).parseAsync(separateProgram(argv), { from: "user" });
+  const program = createProgram(json).hook("preAction", (_, called) => {
+    command = called;
+  });
+  await program.parseAsync(separateProgram(argv), { from: "user" });
 } catch (error) {
-  if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : USAGE;
-  else {
-    reportError(error, json);
-    process.exitCode = 1;
-  }
+  fail(error);
 }
 // stdin or a connection may still be open.
 process.exit();
@@ -31,6 +33,14 @@ function wantsJson(words: readonly string[]): boolean {
   return separated.slice(0, end === -1 ? undefined : end).includes("--json");
 }
 
-function endQuietly(error: NodeJS.ErrnoException): void {
-  if (error.code !== "EPIPE") throw error;
+function fail(error: unknown): void {
+  process.exitCode = failureCode(error, argv[0]);
+  if (!(error instanceof CommanderError)) reportError(inWords(error, command), json);
+}
+
+/** A reader that goes away is told to the writers. Anything else is a failure. */
+function outputFailed(error: NodeJS.ErrnoException): void {
+  if (error.code === "EPIPE") return;
+  fail(localError("write the output", error));
+  process.exit();
 }

@@ -47,7 +47,7 @@ it("has every verb, each explained with an example and the options of all", () =
       "show sleep start stop wake"
     ).split(" "),
   );
-  for (const command of program.commands) {
+  for (const command of program.commands.flatMap((verb) => [verb, ...verb.commands])) {
     words.length = 0;
     command.outputHelp();
     const help = words.join("");

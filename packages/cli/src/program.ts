@@ -43,7 +43,10 @@ export function createProgram(json: boolean): Command {
 }
 
 function usageError(text: string) {
-  const message = text.trim().replace(/^error: /, "");
+  const message = text
+    .trim()
+    .replace(/^error: /, "")
+    .replaceAll("\n", " ");
   return {
     code: "bad_request",
     message: message.charAt(0).toUpperCase() + message.slice(1),

@@ -17,6 +17,7 @@ export type {
 export * from "./client.ts";
 export type { RunResult } from "./collected-output.ts";
 export type { FileFacts, FileRead } from "./file-read.ts";
+export { goesOn } from "./output.ts";
 export type { Output } from "./output.ts";
 export * from "./paths.ts";
 export { ProcessHandle } from "./process-handle.ts";

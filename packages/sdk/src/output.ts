@@ -17,6 +17,14 @@ export type Output =
   /** The agent slept, stopped or moved on, or the daemon ended. Read on from `offset` later. */
   | { readonly type: "interrupted"; readonly reason: string; readonly offset: number };
 
+/** Reasons of `interrupted` after which the agent still has its memory. */
+const kept = new Set(["sleep", "daemon", "the daemon stops", "the guest did not answer"]);
+
+/** Whether the process that was followed goes on, under the same number. */
+export function goesOn({ reason }: Output & { type: "interrupted" }): boolean {
+  return kept.has(reason);
+}
+
 /** @throws `interrupted` where the stream breaks off; the error that the daemon met while reading */
 export async function* readOutput(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Output> {
   for await (const line of splitLines(chunks)) {

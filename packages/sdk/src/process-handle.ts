@@ -2,7 +2,7 @@
 import { constants } from "node:os";
 import { apiLimits, PerdureError } from "@perdure/protocol";
 import type { Exit } from "@perdure/protocol";
-import { readOutput } from "./output.ts";
+import { goesOn, readOutput } from "./output.ts";
 import type { Output } from "./output.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
@@ -121,11 +121,17 @@ export class ProcessHandle {
 
 export function interruptedError(
   { agent, process }: ProcessHandle,
-  { reason, offset }: Output & { type: "interrupted" },
+  event: Output & { type: "interrupted" },
 ): PerdureError {
+  const { reason, offset } = event;
   return new PerdureError(
     "interrupted",
     `Process ${process} of agent "${agent}" is out of reach: ${reason}`,
-    { hint: `Attach again from offset ${offset} when it is awake.`, details: { reason, offset } },
+    {
+      hint: goesOn(event)
+        ? `Attach again from offset ${offset} when it is awake.`
+        : "Look at what runs in the agent now: its programs may have ended.",
+      details: { reason, offset },
+    },
   );
 }

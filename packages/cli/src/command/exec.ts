@@ -11,7 +11,7 @@ interface ExecOptions extends SharedOptions {
   readonly interactive?: boolean;
   readonly user?: string;
   readonly cwd?: string;
-  readonly env: Record<string, string>;
+  readonly env?: Record<string, string>;
   readonly timeout?: number;
   readonly detach?: boolean;
   readonly attach?: number;
@@ -29,9 +29,9 @@ export function addExecCommand(program: Command): void {
     .option("-u, --user <name>", "user to run as (default: user)")
     .option("--cwd <folder>", "working folder")
     .addOption(
-      new Option("-e, --env <name=value>", "set a variable; may be given again")
-        .default({})
-        .argParser(addVariable),
+      new Option("-e, --env <name=value>", "set a variable; may be given again").argParser(
+        addVariable,
+      ),
     )
     .option("--timeout <duration>", "end the program after this long, as in 30s", parseDuration)
     .option("-d, --detach", "print the process number and return")
@@ -46,6 +46,7 @@ export function addExecCommand(program: Command): void {
     if (options.attach === undefined && argv.length === 0) {
       command.error("error: missing the program to run, or --attach");
     }
+    if (argv[0] === "") command.error("error: the program has an empty name");
     if (options.attach !== undefined && argv.length > 0) {
       command.error("error: --attach follows a process that runs; it takes no program");
     }
@@ -54,8 +55,14 @@ export function addExecCommand(program: Command): void {
 }
 
 const examples = `
-The exit code is the program's; 128 + n where signal n ended it. Ctrl-C goes to the program; with --attach
-it only detaches.
+Exit codes:
+  125      perdure failed or was called wrongly: no such agent, no daemon, output lost ...
+  126      the program was found but cannot be run
+  127      the program was not found in the agent
+  128 + n  signal n ended the program, 137 also at its time-out
+  else     the program's own
+
+Ctrl-C goes to the program; with --attach it only detaches.
 
 Examples:
   perdure exec builder uname -a
@@ -83,7 +90,7 @@ async function execute(
     });
   }
   const request = {
-    env: options.env,
+    env: options.env ?? {},
     stdin,
     ...(options.user === undefined ? {} : { user: options.user }),
     ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
@@ -98,7 +105,7 @@ async function execute(
   return follow(handle, { offset: 0, stdin, started: true, json: session.json });
 }
 
-function addVariable(text: string, previous: Record<string, string>): Record<string, string> {
+function addVariable(text: string, previous: Record<string, string> = {}): Record<string, string> {
   const at = text.indexOf("=");
   if (at < 1) throw new InvalidArgumentError("Write it as NAME=value.");
   return { ...previous, [text.slice(0, at)]: text.slice(at + 1) };

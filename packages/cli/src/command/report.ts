@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import type { WakeReport } from "@perdure/sdk";
+import type { AgentView, WakeReport } from "@perdure/sdk";
 import { formatDuration } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -14,10 +14,19 @@ export function addReportCommand(program: Command): void {
   addSharedOptions(command).action(async (agent: string, options: SharedOptions) => {
     await withSession(options, async ({ perdure, print }) => {
       const report = await perdure.report(agent);
-      print(report, report === null ? `Agent "${agent}" was never let out\n` : describe(report));
+      const view = await perdure.show(agent);
+      const never = `Agent "${agent}" was never let out\n`;
+      print(report, report === null ? never : describe(report) + since(view, report));
       return 0;
     });
   });
+}
+
+/** A wake that failed since then leaves this report where it was. */
+function since({ name, state, failure, generation }: AgentView, report: WakeReport): string {
+  if (state === "awake" && generation === report.generation) return "";
+  const why = failure === null ? "" : ` (${failure.reason}: ${failure.message})`;
+  return `\nThis is of the last time it was let out. Agent "${name}" is ${state} now${why}\n`;
 }
 
 function describe(report: WakeReport): string {

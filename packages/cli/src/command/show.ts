@@ -70,7 +70,7 @@ function describe(agent: AgentView): string {
       ? []
       : ([
           ["failure", `${failure.reason}: ${failure.message}`],
-          ["way back", `perdure ${failure.wayBack} ${agent.name}`],
+          ["way back", failure.wayBack],
         ] as const)),
     ["created", time(agent.createdAtMs)],
     ["changed", time(agent.changedAtMs)],

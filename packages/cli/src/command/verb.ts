@@ -24,7 +24,7 @@ const verbs: readonly Verb[] = [
     name: "wake",
     description: "wake the agent exactly where it was",
     doing: "Waking",
-    run: async ({ perdure }, agent) => letOutOf(await perdure.wake(agent)),
+    run: (session, agent) => letOutOnce(session, agent, "wake"),
   },
   {
     name: "stop",
@@ -36,7 +36,7 @@ const verbs: readonly Verb[] = [
     name: "start",
     description: "boot the agent from its disk, without memory",
     doing: "Starting",
-    run: async ({ perdure }, agent) => letOutOf(await perdure.start(agent)),
+    run: (session, agent) => letOutOnce(session, agent, "start"),
   },
   {
     name: "remove",
@@ -115,6 +115,16 @@ function addCheckpointCommand(program: Command): void {
 function stateOf(agent: AgentView): { value: AgentView; text: string } {
   const stored = agent.state === "removed" ? "" : `: ${formatSize(agent.storedBytes)} stored`;
   return { value: agent, text: `Agent "${agent.name}" is ${agent.state}${stored}\n` };
+}
+
+/** Where the agent was awake, its report is of the time before, and says nothing of this call. */
+async function letOutOnce({ perdure }: Session, agent: string, verb: "wake" | "start") {
+  const before = await perdure.show(agent);
+  const result = await perdure[verb](agent);
+  const { state, name, generation } = result.agent;
+  if (before.state !== "awake" || before.generation !== generation) return letOutOf(result);
+  const text = `Agent "${name}" is ${state}, and was before: generation ${generation}\n`;
+  return { value: result, text };
 }
 
 function letOutOf(result: LetOut): { value: LetOut; text: string } {
