@@ -35,7 +35,7 @@ const requirements = {
   resize2fs: "e2fsprogs",
   depmod: "kmod",
   xz: "xz-utils",
-  flock: "util-linux",
+  setpriv: "util-linux",
   make: "make",
   gcc: "gcc",
   "musl-gcc": "musl-tools",

@@ -13,7 +13,7 @@ import { hostAptSource } from "./apt-source.ts";
 import type { AptSource } from "./apt-source.ts";
 import { openAptWorkspace } from "./apt-workspace.ts";
 import type { AptWorkspace } from "./apt-workspace.ts";
-import { withLock } from "./build-lock.ts";
+import { withFileLock } from "../file-lock.ts";
 import {
   contentOf,
   makeBuildDirectory,
@@ -78,7 +78,7 @@ export async function buildImage(options: BuildOptions): Promise<Image> {
   const report = options.report ?? (() => undefined);
   await mkdir(path.join(directory, "names"), { recursive: true });
   await mkdir(path.join(directory, "parts"), { recursive: true });
-  return withLock(
+  return withFileLock(
     path.join(directory, ".lock"),
     async () => {
       await removeLeftovers(directory);

@@ -11,6 +11,7 @@ import { PerdureError, digestSchema } from "@perdure/protocol";
 import type { Digest } from "@perdure/protocol";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { Template, TemplateStore } from "../../core/ports/template-store.ts";
+import { withFileLock } from "../../file-lock.ts";
 import { Damage } from "../damage.ts";
 import { FOLDER_MODE } from "../durable.ts";
 import type { KeyRing } from "../key-ring.ts";
@@ -19,7 +20,6 @@ import { VerifiedFiles } from "../verified-files.ts";
 import { WorkPool } from "../work/pool.ts";
 import { BackgroundChecks } from "./background-check.ts";
 import type { DamageReport, VerifyInBackground } from "./background-check.ts";
-import { withBuildLock } from "./build-lock.ts";
 import { buildTemplate } from "./build-template.ts";
 import { EmptyLayers } from "./empty-layer.ts";
 import { readHostBootId } from "./host-boot.ts";
@@ -105,7 +105,7 @@ export class LocalTemplateStore implements TemplateStore {
     const path = this.#sharedFolder(key);
     const lock = join(this.#options.images, "templates", `.${key}.lock`);
     try {
-      await withBuildLock(lock, clock, async () => {
+      await withFileLock(lock, async () => {
         if (await exists(join(path, "template.json"))) return;
         const parts = { pool: this.#pool, clock, emptyLayers: this.#emptyLayers };
         await buildTemplate(path, { key, diskBytes, boot, ...parts });
@@ -150,7 +150,7 @@ export class LocalTemplateStore implements TemplateStore {
     if (!(await exists(join(from, "template.json")))) return false;
     const folder = this.#tenantFolder(tenant);
     await mkdir(folder, { recursive: true, mode: FOLDER_MODE });
-    await withBuildLock(join(folder, ".lock"), this.#options.clock, async () => {
+    await withFileLock(join(folder, ".lock"), async () => {
       if (await exists(join(folder, key, "record.json"))) return;
       await takeOver(from, join(folder, key), {
         pool: this.#pool,
@@ -169,9 +169,7 @@ export class LocalTemplateStore implements TemplateStore {
   async #discard(key: Digest): Promise<void> {
     const path = this.#sharedFolder(key);
     const lock = join(this.#options.images, "templates", `.${key}.lock`);
-    await withBuildLock(lock, this.#options.clock, () =>
-      rm(path, { recursive: true, force: true }),
-    );
+    await withFileLock(lock, () => rm(path, { recursive: true, force: true }));
   }
 
   async #record(path: string): Promise<TemplateRecord> {

@@ -4,7 +4,7 @@ import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
-import { withLock } from "./build-lock.ts";
+import { withFileLock } from "./file-lock.ts";
 
 let directory: string;
 
@@ -23,29 +23,29 @@ test("work under one lock never overlaps", async () => {
     await new Promise((resolve) => setTimeout(resolve, 20));
     inside--;
   };
-  await Promise.all([1, 2, 3, 4].map(() => withLock(lock, work)));
+  await Promise.all([1, 2, 3, 4].map(() => withFileLock(lock, work)));
   expect(most).toBe(1);
 });
 
 test("the lock is let go when the work fails", async () => {
   const lock = path.join(directory, "lock");
-  const failing = withLock(lock, () => Promise.reject(new Error("broken")));
+  const failing = withFileLock(lock, () => Promise.reject(new Error("broken")));
   await expect(failing).rejects.toThrow("broken");
-  expect(await withLock(lock, () => Promise.resolve("free"))).toBe("free");
+  expect(await withFileLock(lock, () => Promise.resolve("free"))).toBe("free");
 });
 
 test("the lock of a process that was killed is free", async () => {
   const lock = path.join(directory, "lock");
-  const module = path.join(import.meta.dirname, "build-lock.ts");
-  const script = `import { withLock } from ${JSON.stringify(module)};
-    await withLock(${JSON.stringify(lock)}, () => { console.log("held"); return new Promise(() => setInterval(() => 0, 1000)); });`;
+  const module = path.join(import.meta.dirname, "file-lock.ts");
+  const script = `import { withFileLock } from ${JSON.stringify(module)};
+    await withFileLock(${JSON.stringify(lock)}, () => { console.log("held"); return new Promise(() => setInterval(() => 0, 1000)); });`;
   const owner = spawn(process.execPath, ["--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   onTestFinished(() => void owner.kill("SIGKILL"));
   await once(owner.stdout, "data");
   let waited = false;
-  const next = withLock(
+  const next = withFileLock(
     lock,
     () => Promise.resolve(true),
     () => {
@@ -60,13 +60,13 @@ test("the lock of a process that was killed is free", async () => {
 test("the lock is for its owner alone to open", async () => {
   const lock = path.join(directory, "lock");
   await writeFile(lock, "", { mode: 0o644 });
-  const mode = await withLock(lock, async () => (await stat(lock)).mode & 0o777);
+  const mode = await withFileLock(lock, async () => (await stat(lock)).mode & 0o777);
   expect(mode).toBe(0o600);
 });
 
 test("a lock that cannot be made is an error", async () => {
   const lock = path.join(directory, "absent", "lock");
-  await expect(withLock(lock, () => Promise.resolve())).rejects.toMatchObject({
-    code: "image_build_failed",
+  await expect(withFileLock(lock, () => Promise.resolve())).rejects.toMatchObject({
+    code: "ENOENT",
   });
 });
