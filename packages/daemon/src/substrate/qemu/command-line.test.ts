@@ -27,6 +27,19 @@ test("what the guest sees is the same for spares, templates and cold starts of o
   expect(seen.join(" ")).not.toMatch(/\/|vm_1/);
 });
 
+test("where nothing boots there is no initramfs, and the guest sees the same", () => {
+  const boot = {
+    kind: "kernel",
+    kernelPath: "/stub",
+    initramfsPath: null,
+    commandLine: "",
+  } as const;
+  const stub = launchArguments(shape, "tcg", { ...places, boot });
+  expect(argv(stub)).not.toContain("-initrd");
+  expect(argv(stub).join(" ")).toContain("-kernel /stub");
+  expect(guestSeen(stub)).toEqual(guestSeen(launchArguments(shape, "tcg", places)));
+});
+
 test("every part of a shape changes what the guest sees, or its disk", () => {
   const digest = deviceDigest(shape);
   expect(deviceDigest({ ...shape, cpus: 2 })).not.toBe(digest);

@@ -1,5 +1,5 @@
 /**
- * Spares: VM processes started in advance, by spec. Starting one takes about 90 ms, taking one none.
+ * Spares: VM processes started in advance, by spec. Starting one takes about 50 ms, taking one none.
  *
  * - I1 A spare is handed out once.
  * - I2 A spare that died in the pool is dropped and replaced, and never handed out.
