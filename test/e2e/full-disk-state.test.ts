@@ -1,0 +1,132 @@
+/**
+ * The host's disk is full to the last byte, and VMs take each one that gets free: what becomes of agents
+ * is stored all the same, what makes room works, and all is well again when there is some. The data
+ * directory lies on a small ext4 of its own, mounted here: needs root.
+ */
+import { execFileSync } from "node:child_process";
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { DaemonUnderTest, until } from "./daemon-under-test.ts";
+import { crash, refusal } from "./host-view.ts";
+
+const MIB = 1024 * 1024;
+/** Holds a tenant's copy of the template, a capture, and some disk of agents. */
+const DISK_BYTES = 1000 * MIB;
+const isRoot = process.getuid?.() === 0;
+if (!isRoot) console.log("The full disk is skipped: mounting a small file system needs root");
+
+describe.skipIf(!isRoot)("a host disk without a free byte", () => {
+  const folder = mkdtempSync(join(tmpdir(), "perdure-full-state-"));
+  const mount = join(folder, "mount");
+  const filler = join(mount, "filler");
+  const under = new DaemonUnderTest(join(mount, "home"));
+  const ballast = join(under.home, "perdure.db.ballast");
+
+  beforeAll(async () => {
+    chmodSync(folder, 0o711);
+    mkdirSync(mount);
+    const image = join(folder, "disk");
+    writeFileSync(image, "");
+    truncateSync(image, DISK_BYTES);
+    execFileSync("mkfs.ext4", ["-q", "-m", "0", "-E", "lazy_itable_init=1", image]);
+    execFileSync("mount", ["-o", "loop", image, mount]);
+    await under.start();
+  });
+  afterAll(async () => {
+    try {
+      expect(await under.end()).toEqual([]);
+    } finally {
+      execFileSync("umount", [mount]);
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  function fill(): void {
+    const file = openSync(filler, "a");
+    for (let size = MIB; size >= 1;) {
+      try {
+        writeSync(file, Buffer.alloc(size, 1));
+      } catch {
+        size = size === 1 ? 0 : Math.floor(size / 2);
+      }
+    }
+    closeSync(file);
+  }
+
+  const doctor = async () => {
+    const { code, stdout } = await under.perdure(["doctor"]);
+    return { code, text: stdout };
+  };
+
+  test("a VM that waits for room and one that dies are recorded, and it is said what is wrong", async () => {
+    const { client } = under;
+    for (const name of ["spent", "dies", "writes"]) await client.create({ name });
+    await client.sleep("spent");
+    expect(existsSync(ballast)).toBe(true);
+    const { id } = await client.show("dies");
+    fill();
+    await client.exec("writes", ["/bin/sh", "-c", "head -c 300M /dev/urandom > /root/big; sync"], {
+      user: "root",
+    });
+    await until(
+      "the VM to wait for room",
+      async () => (await client.show("writes")).paused === "disk full",
+      120_000,
+    );
+    await crash(under, id);
+    await until("the crash", async () => (await client.show("dies")).state === "failed");
+
+    expect(existsSync(ballast)).toBe(false);
+    expect(under.log).toContain("The disk is full");
+    const { code, text } = await doctor();
+    expect(code).toBe(1);
+    expect(text).toContain("no agent can be created");
+    expect(text).toContain("not ready");
+    const created = await refusal(client.create({ name: "new" }));
+    expect([created.code, created.status]).toEqual(["disk_full", 507]);
+    expect(created.hint).toContain("Remove an agent");
+    const slept = await refusal(client.sleep("writes"));
+    expect(slept.code).toBe("disk_full");
+    expect(slept.message).toMatch(/needs \d+ bytes/);
+    expect(await client.show("writes")).toMatchObject({ state: "awake", paused: "disk full" });
+  });
+
+  test("a daemon that is started again finds it so", async () => {
+    await under.restart();
+    const { client } = under;
+    await until(
+      "the VM to wait for room",
+      async () => (await client.show("writes")).paused === "disk full",
+    );
+    expect((await client.show("dies")).state).toBe("failed");
+    expect((await client.show("spent")).state).toBe("asleep");
+  });
+
+  test("agents can be removed, and with room all goes on by itself", async () => {
+    const { client } = under;
+    for (const name of ["spent", "dies"]) {
+      expect(await client.remove(name)).toMatchObject({ state: "removed" });
+    }
+    rmSync(filler);
+    await until("the VM to go on", async () => (await client.show("writes")).paused === null);
+    await under.sh("writes", "while pgrep -x head; do sleep 1; done; stat -c %s /root/big");
+    await until("the ballast to be back", () => existsSync(ballast));
+    expect(under.log).toContain("There is room on the disk again");
+    expect((await doctor()).code).toBe(0);
+    await client.remove("writes");
+    expect(await client.create({ name: "new" })).toMatchObject({ state: "awake" });
+  });
+});
