@@ -41,7 +41,7 @@ export class Actor {
   /** Its row is deleted. */
   gone = false;
   readonly #onMachineEvent: (actor: Actor, machine: Machine, event: MachineEvent) => void;
-  #unwatch: () => void = () => undefined;
+  #unwatch: (() => void) | null = null;
   #agent: Agent;
 
   /** `onMachineEvent` is called, outside the lane, for what a watched machine does on its own. */
@@ -160,15 +160,19 @@ export class Actor {
   /** Begins to follow what the machine does on its own. */
   watch(): void {
     const machine = this.requireMachine();
-    this.#unwatch();
+    this.#unwatch?.();
     this.#unwatch = machine.onEvent((event) => {
       this.#onMachineEvent(this, machine, event);
     });
   }
 
+  get isWatched(): boolean {
+    return this.#unwatch !== null;
+  }
+
   unwatch(): void {
-    this.#unwatch();
-    this.#unwatch = () => undefined;
+    this.#unwatch?.();
+    this.#unwatch = null;
   }
 
   /** Lets go of machine and link handles; says why to those who are attached. */

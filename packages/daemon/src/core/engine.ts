@@ -131,7 +131,10 @@ export class Engine implements Commands {
       if (actor.agent.state !== "awake") throw error;
       // It was let out: it is there, and a second try would meet its name.
       const { message } = PerdureError.from(error);
-      this.#parts.log("warn", "A new agent is awake, but", { agent: actor.id, message });
+      this.#parts.log("warn", "A new agent is awake; what comes after failed", {
+        agent: actor.id,
+        message,
+      });
     }
     return agentView(actor.agent);
   }

@@ -89,12 +89,13 @@ async function removeUnknownFolders(parts: Parts, agents: readonly Agent[]): Pro
 }
 
 /** Whether nothing is left over that `settle` would do. Meaningful while no verb is under way. */
-export function isSettled({ agent, machine, ending, missed, gone }: Actor): boolean {
-  if (gone) return true;
+export function isSettled(actor: Actor): boolean {
+  const { agent, machine, ending, missed } = actor;
+  if (actor.gone) return true;
   if (ending !== null || missed !== null) return false;
   switch (agent.state) {
     case "awake":
-      return machine !== null;
+      return machine !== null && actor.isWatched;
     case "asleep":
     case "stopped":
     case "quarantined":
@@ -122,7 +123,7 @@ export async function settle(actor: Actor): Promise<void> {
   actor.ending = null;
   if (state === "creating" || state === "removed") await removeFiles(actor);
   if (state === "waking") await undoAttempt(actor);
-  if (hasMachine && (state !== "awake" || actor.machine === null)) await adopt(actor);
+  if (hasMachine && (state !== "awake" || !actor.isWatched)) await adopt(actor);
   if (actor.missed !== null) {
     await handleMachineEvent(actor, actor.missed);
     actor.missed = null;
@@ -165,9 +166,9 @@ async function adopt(actor: Actor): Promise<void> {
       message: PerdureError.from(error).message,
     });
   }
-  // What happened meanwhile, or that it still waits for room, is told at once, and handled after this.
-  actor.watch();
+  // A machine that still waits for room tells so again, at once below.
   await actor.save({ state: "awake", paused: null });
+  actor.watch();
 }
 
 /** The base that the lease's machine has mapped. */

@@ -165,6 +165,23 @@ describe("by itself, without anybody asking", () => {
   });
 });
 
+describe("an agent that waited for room", () => {
+  test("and has it at a restart that cannot store so is not taken for paused for ever", async () => {
+    world.host.roomForDisk = false;
+    (await world.process("a1")).happen("io-error");
+    await world.time.flush();
+    world.life.end();
+    world.host.roomForDisk = true;
+    failCommits(0);
+    await world.restart();
+    world.faults.clear();
+    await world.time.advance(HEALED_MS);
+    expect((await world.agent("a1")).paused).toBeNull();
+    expect(await count(world, "a1")).toBe(11);
+    await expectWhole();
+  });
+});
+
 describe("for whoever asks before that", () => {
   test("a wake is carried out from the state that was left", async () => {
     await world.execute(verb("sleep", "a1"));
