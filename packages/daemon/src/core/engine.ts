@@ -293,8 +293,9 @@ export class Engine implements Commands {
         await this.#hold(id, (actor) => actor.lane.exclusive(() => this.#settle(actor)));
         break;
       } catch (error) {
-        if (this.#isClosing) break;
-        const { message } = PerdureError.from(error);
+        const { code, message } = PerdureError.from(error);
+        // Someone else has finished its removal meanwhile.
+        if (this.#isClosing || code === "agent_not_found") break;
         log("warn", "An agent could not be settled", { agent: id, message });
       }
     }
@@ -367,7 +368,7 @@ export class Engine implements Commands {
   #forgetIdle(): void {
     for (const [id, { users, loaded }] of this.#slots) {
       if (users > 0 || loaded === null || loaded.machine !== null || !loaded.lane.idle) continue;
-      if (!isLeft(loaded)) this.#slots.delete(id);
+      if (isSettled(loaded)) this.#slots.delete(id);
     }
   }
 }

@@ -207,6 +207,22 @@ describe("for whoever asks before that", () => {
     await expectWhole();
   });
 
+  test("a removed agent is gone for good, and nobody looks for it any more", async () => {
+    world.faults.fail("checkpoints.removeAgent", "disk_full");
+    const verbs = [verb("remove", "a1"), verb("sleep", "a1")];
+    const answers = await world.run(
+      Promise.allSettled(verbs.map((each) => world.engine.execute(each))),
+    );
+    expect(answers).toMatchObject([
+      { reason: { code: "disk_full" } },
+      { reason: { code: "agent_not_found" } },
+    ]);
+    expect(await world.state.allAgents()).toEqual([]);
+    await world.time.advance(100 * HEALED_MS);
+    expect(world.complaints.filter((each) => each.includes("settled"))).toEqual([]);
+    await expectWhole();
+  });
+
   test("reads are answered all the while, also while it is being settled", async () => {
     failCommits(1, 2);
     await expect(world.execute(verb("sleep", "a1"))).rejects.toMatchObject({ code: "disk_full" });
