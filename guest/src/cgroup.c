@@ -134,8 +134,12 @@ enum cgroup_answer cgroup_event(int events, const char *key) {
 
 bool cgroup_kill(int folder) { return text_file_write_at(folder, "cgroup.kill", "1"); }
 
-bool cgroup_set_frozen(int folder, bool frozen) {
-  return text_file_write_at(folder, "cgroup.freeze", frozen ? "1" : "0");
+int cgroup_open_freeze(int folder) {
+  return openat(folder, "cgroup.freeze", O_WRONLY | O_CLOEXEC);
+}
+
+bool cgroup_set_frozen(int freeze, bool frozen) {
+  return pwrite(freeze, frozen ? "1" : "0", 1, 0) == 1;
 }
 
 struct walk {

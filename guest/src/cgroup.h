@@ -30,7 +30,9 @@ int cgroup_open_events(int folder);
 enum cgroup_answer cgroup_event(int events, const char *key);
 
 bool cgroup_kill(int folder);
-bool cgroup_set_frozen(int folder, bool frozen);
+/* A descriptor of cgroup.freeze, or -1. */
+int cgroup_open_freeze(int folder);
+bool cgroup_set_frozen(int freeze, bool frozen);
 /* Every process of the cgroup and of those below it. */
 void cgroup_each_process(int folder, void (*visit)(pid_t pid, void *context), void *context);
 

@@ -15,7 +15,9 @@
 #define FIRST_LOOK_MS 1u
 #define LAST_LOOK_MS 32u
 
+/* Both are held open: a thaw after a wake should cost few system calls. */
 static struct source events = {.fd = -1};
+static int freeze_file = -1;
 static struct timer look;
 static uint64_t next_look_ms;
 
@@ -61,7 +63,8 @@ bool freezer_open(void) {
   timer_open(&look, false, look_again);
   if (cgroup_workload() < 0) return false;
   source_open(&events, cgroup_open_events(cgroup_workload()), events_ready);
-  return source_watch(&events, EPOLLPRI);
+  freeze_file = cgroup_open_freeze(cgroup_workload());
+  return freeze_file >= 0 && source_watch(&events, EPOLLPRI);
 }
 
 static void freeze_expired(struct stream *stream) {
@@ -81,7 +84,7 @@ static void change(uint32_t id, const struct request *request, bool freeze) {
     answer_status(id, STATUS_NOT_SUPPORTED, "There is no cgroup to freeze");
     return;
   }
-  if (!cgroup_set_frozen(cgroup_workload(), freeze)) {
+  if (!cgroup_set_frozen(freeze_file, freeze)) {
     char message[96];
     snprintf(message, sizeof message, "Cannot write cgroup.freeze: %s", strerror(errno));
     answer_status(id, STATUS_INTERNAL, message);
@@ -107,6 +110,6 @@ void operation_freeze(uint32_t id, const struct request *request) { change(id, r
 void operation_thaw(uint32_t id, const struct request *request) { change(id, request, false); }
 
 void freezer_thaw(void) {
-  if (events.fd < 0 || !cgroup_set_frozen(cgroup_workload(), false)) return;
+  if (events.fd < 0 || !cgroup_set_frozen(freeze_file, false)) return;
   timers_resume();
 }

@@ -1,6 +1,7 @@
 /*
- * HOOKS: runs the programs in /etc/perdure/resume.d, one after another. A child does it all and
- * enforces the deadline; whatever is left in the hooks cgroup at the deadline is killed.
+ * HOOKS: runs the programs in /etc/perdure/resume.d, one after another. A child does it all, unless
+ * there is known to be nothing to do, and enforces the deadline; whatever is left in the hooks cgroup
+ * at the deadline is killed.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +18,7 @@
 
 #include "agent.h"
 #include "cgroup.h"
+#include "hook_folder.h"
 #include "job.h"
 #include "loop.h"
 #include "operation.h"
@@ -30,6 +32,7 @@
 #define HOOK_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static bool hooks_are_running;
+static unsigned names_seen; /* in the child */
 static struct timer kill_left;
 
 struct hook {
@@ -41,6 +44,8 @@ struct hook {
 static int is_hook(const struct dirent *entry) {
   char path[PATH_BYTES_MAX + 1];
   struct stat facts;
+  if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) return 0;
+  names_seen++;
   int length = snprintf(path, sizeof path, "%s/%s", agent.hook_folder, entry->d_name);
   return length > 0 && (size_t)length < sizeof path && lstat(path, &facts) == 0 &&
          S_ISREG(facts.st_mode) && (facts.st_mode & 0111) != 0;
@@ -148,6 +153,7 @@ static void run_hooks(const struct request *request, struct answer_pipe *pipe) {
   }
   struct field_writer fields;
   field_writer_open(&fields, buffer, sizeof buffer);
+  if (count >= 0) field_put_number(&fields, TAG_SIZE, names_seen);
   bool in_time = true;
   for (int i = 0; i < count; i++) {
     static char path[PATH_BYTES_MAX + 1];
@@ -169,9 +175,13 @@ static void run_hooks(const struct request *request, struct answer_pipe *pipe) {
   child_put(pipe, in_time ? STATUS_OK : STATUS_DEADLINE_EXCEEDED, &fields);
 }
 
-static void hooks_done(enum status status) {
-  (void)status;
+static void hooks_done(enum status status, struct bytes fields) {
+  static struct request answer;
+  const char *why = NULL;
   hooks_are_running = false;
+  hook_folder_listed(status == STATUS_OK &&
+                     request_decode_fields(fields, &answer, &why) == STATUS_OK &&
+                     request_has(&answer, TAG_SIZE) && answer.number[TAG_SIZE] == 0);
 }
 
 static void kill_what_is_left(struct timer *timer) {
@@ -183,6 +193,10 @@ static void kill_what_is_left(struct timer *timer) {
 void operation_hooks(uint32_t stream, const struct request *request) {
   if (hooks_are_running) {
     answer_status(stream, STATUS_TOO_MANY, "The hooks are running already");
+    return;
+  }
+  if (hook_folder_is_empty()) {
+    answer_status(stream, STATUS_OK, NULL);
     return;
   }
   uint64_t deadline_ms = request_number(request, TAG_DEADLINE_MS, DEADLINE_MS);

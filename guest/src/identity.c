@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -17,6 +16,7 @@
 #include "job.h"
 #include "operation.h"
 #include "path.h"
+#include "random_name.h"
 #include "text_file.h"
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
@@ -27,8 +27,70 @@
 /* Held from the start: whatever is mounted over its path later, this tmpfs never makes us wait. */
 static int run_folder = -1;
 
+/*
+ * A file of the run folder that each GENERATION replaces. What can be done ahead of time is: the next one
+ * is made with room for its content, and the one that is replaced stays open, so that after a wake there
+ * is only writing and renaming to do.
+ */
+struct told_file {
+  const char *name;
+  off_t room;
+  int next;
+  char draft[RANDOM_NAME_BYTES]; /* name of `next` */
+  int current;
+  int previous;
+};
+static struct told_file report_file = {"resume.json", 8192, -1, "", -1, -1};
+static struct told_file generation_file = {"generation", 1, -1, "", -1, -1};
+
+static void close_told(int *fd) {
+  if (*fd >= 0) close(*fd);
+  *fd = -1;
+}
+
+static void make_ready(struct told_file *file) {
+  close_told(&file->previous);
+  if (file->next >= 0) return;
+  file->next = text_file_draft_at(run_folder, file->draft, 0644);
+  if (file->next >= 0) fallocate(file->next, FALLOC_FL_KEEP_SIZE, 0, file->room);
+}
+
+void generation_make_ready(void) {
+  make_ready(&report_file);
+  make_ready(&generation_file);
+}
+
 void identity_open(void) {
   run_folder = open(agent.run_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (!agent.is_test) generation_make_ready();
+}
+
+/* Whole or not at all; where nothing was made ahead, or it was taken away, by a file made now. */
+static bool put_told(struct told_file *file, const void *bytes, size_t length) {
+  int fd = file->next;
+  file->next = -1;
+  if (fd >= 0) {
+    if (write(fd, bytes, length) == (ssize_t)length &&
+        renameat(run_folder, file->draft, run_folder, file->name) == 0) {
+      close_told(&file->previous);
+      file->previous = file->current;
+      file->current = fd;
+      return true;
+    }
+    close(fd);
+    unlinkat(run_folder, file->draft, 0);
+  }
+  return text_file_replace_at(run_folder, file->name, bytes, length, 0644);
+}
+
+/* Decimal and a newline, at the end of `buffer`: printf is much code to run for the first time. */
+static char *put_decimal(char *end, uint64_t number) {
+  *--end = '\n';
+  do {
+    *--end = (char)('0' + number % 10);
+    number /= 10;
+  } while (number > 0);
+  return end;
 }
 
 /* Not in a child: after a wake a fork costs more than all else between it and the thaw. */
@@ -37,11 +99,12 @@ void operation_generation(uint32_t stream, const struct request *request) {
     answer_status(stream, STATUS_BAD_REQUEST, "generation or json is missing");
     return;
   }
-  char number[32];
-  snprintf(number, sizeof number, "%" PRIu64 "\n", request->number[TAG_GENERATION]);
+  char buffer[32];
+  char *end = buffer + sizeof buffer;
+  char *number = put_decimal(end, request->number[TAG_GENERATION]);
   struct bytes json = request->slice[TAG_JSON];
-  if (!text_file_replace_at(run_folder, "resume.json", json.at, json.length, 0644) ||
-      !text_file_replace_at(run_folder, "generation", number, strlen(number), 0644)) {
+  if (!put_told(&report_file, json.at, json.length) ||
+      !put_told(&generation_file, number, (size_t)(end - number))) {
     char message[128];
     snprintf(message, sizeof message, "Cannot write the generation: %s", errno_name(errno));
     answer_status(stream, STATUS_INTERNAL, message);

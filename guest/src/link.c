@@ -80,9 +80,25 @@ void link_violation(const char *why) {
   end_epoch();
 }
 
+/* Straight to the stage where nothing is before it: most answers need no memory of their own. */
+static bool stage_now(const uint8_t *header, size_t header_length, struct bytes payload) {
+  if (link_state.first != NULL) return false;
+  if (link_state.stage_start == link_state.stage_end) {
+    link_state.stage_start = 0;
+    link_state.stage_end = 0;
+  }
+  if (header_length + payload.length > STAGE_BYTES - link_state.stage_end) return false;
+  uint8_t *at = link_state.stage + link_state.stage_end;
+  memcpy(at, header, header_length);
+  if (payload.length > 0) memcpy(at + header_length, payload.at, payload.length);
+  link_state.stage_end += header_length + payload.length;
+  return true;
+}
+
 /* One frame with its header, or raw bytes (SYNCED), at the end of the queue. */
 static void enqueue(const uint8_t *header, size_t header_length, struct bytes payload) {
   size_t length = header_length + payload.length;
+  if (stage_now(header, header_length, payload)) return;
   struct out_frame *frame = malloc(sizeof *frame + length);
   if (frame == NULL) {
     /* An answer that cannot be given must not be missed silently: the host sees a dead epoch. */
@@ -174,8 +190,9 @@ static void reopen_port(struct timer *timer) {
   timer_arm(timer, REOPEN_AFTER_MS);
 }
 
-static void rebound(enum status status) {
+static void rebound(enum status status, struct bytes fields) {
   (void)status;
+  (void)fields;
   timer_arm(&link_state.reopen, REOPEN_AFTER_MS);
 }
 
@@ -189,7 +206,7 @@ static void replace_port(void) {
   link_state.readable = false;
   link_state.writable = false;
   struct job_plan plan = {.work = rebind, .keep_running = true, .after = rebound};
-  if (!job_run(0, &nothing, &plan)) rebound(STATUS_TOO_MANY);
+  if (!job_run(0, &nothing, &plan)) rebound(STATUS_TOO_MANY, (struct bytes){NULL, 0});
 }
 
 static void note_connected(void) {

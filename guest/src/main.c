@@ -25,6 +25,7 @@
 #include "boot.h"
 #include "cgroup.h"
 #include "freezer.h"
+#include "hook_folder.h"
 #include "job.h"
 #include "link.h"
 #include "loop.h"
@@ -52,7 +53,7 @@ static void reap(void) {
       more_to_reap = false;
       return;
     }
-    if (!process_reaped(pid, wait_status)) job_reaped(pid);
+    if (!process_reaped(pid, wait_status)) job_reaped(pid, wait_status);
   }
 }
 
@@ -87,16 +88,25 @@ static void host_is_gone(void) { is_over = true; }
 
 static void serve(void) {
   while (!is_over) {
-    bool more = link_pump();
     if (more_to_reap) reap();
+    bool more = link_pump();
     if (!is_over) loop_turn(more || more_to_reap);
   }
 }
 
+/* What operations use that must neither wait nor cost much after a wake. */
+static void open_files(void) {
+  identity_open();
+  hook_folder_open();
+  stats_open();
+}
+
 static int run_machine(void) {
   int port = boot();
-  identity_open();
-  if (!loop_open() || !open_signals() || !freezer_open() || !link_open(port, NULL)) {
+  open_files();
+  memory_open();
+  bool is_open = clock_open() && loop_open() && open_signals() && freezer_open();
+  if (!is_open || !link_open(port, NULL)) {
     boot_failed("cannot start the loop: %s", strerror(errno));
   }
   fprintf(stderr, AGENT_LINE " is ready\n");
@@ -128,7 +138,6 @@ static void end_everything(void) {
 
 static int run_test(int fd, const char *cgroup) {
   agent.is_test = true;
-  identity_open();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   /* Without 0 to 2 open, pipes would take their numbers. */
   for (int null = open("/dev/null", O_RDWR); null >= 0; null = open("/dev/null", O_RDWR)) {
@@ -138,6 +147,7 @@ static int run_test(int fd, const char *cgroup) {
     }
   }
   fcntl(fd, F_SETFD, FD_CLOEXEC);
+  open_files();
   text_file_read_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", agent.boot_id,
                     sizeof agent.boot_id);
   agent.boot_id[strcspn(agent.boot_id, "\n")] = '\0';

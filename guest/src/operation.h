@@ -5,17 +5,23 @@
 #ifndef PERDURE_OPERATION_H
 #define PERDURE_OPERATION_H
 
+#include <stdbool.h>
+
 #include "field.h"
 #include "request.h"
 
 void operation_run(uint32_t stream, struct bytes payload);
 
 /* clock.c */
+/* Opens what ENTROPY writes to; once, before the loop. */
+bool clock_open(void);
 void operation_info(uint32_t stream, const struct request *request);
 void operation_ping(uint32_t stream, const struct request *request);
 void operation_clock_adjust(uint32_t stream, const struct request *request);
 void operation_entropy(uint32_t stream, const struct request *request);
 /* memory.c */
+/* Opens what DROP_CACHES writes to; once, before the loop. */
+void memory_open(void);
 void operation_flush(uint32_t stream, const struct request *request);
 void operation_drop_caches(uint32_t stream, const struct request *request);
 /* freezer.c */
@@ -24,6 +30,8 @@ void operation_thaw(uint32_t stream, const struct request *request);
 /* identity.c */
 /* Opens what GENERATION writes to; once, before the loop. */
 void identity_open(void);
+/* Before a sleep: makes what the next GENERATION needs. */
+void generation_make_ready(void);
 void operation_generation(uint32_t stream, const struct request *request);
 void operation_identity(uint32_t stream, const struct request *request);
 /* hook.c */
@@ -42,6 +50,8 @@ void operation_read_file(uint32_t stream, const struct request *request);
 void operation_write_file(uint32_t stream, const struct request *request);
 void operation_stat(uint32_t stream, const struct request *request);
 /* stats.c, timer_list.c */
+/* Opens what STATS of memory reads; once, before the loop. */
+void stats_open(void);
 void operation_stats(uint32_t stream, const struct request *request);
 void operation_timers(uint32_t stream, const struct request *request);
 /* shutdown.c */

@@ -18,6 +18,7 @@ struct how {
 };
 #define NO_MAGICLINKS 0x02u
 #define NO_SYMLINKS 0x04u
+#define CACHED 0x20u
 
 const char *path_check(struct bytes path) {
   if (path.length == 0) return "The path is empty";
@@ -36,13 +37,21 @@ const char *path_check(struct bytes path) {
   return NULL;
 }
 
-int path_open(int folder, const char *path, int flags) {
+static int open_with(int folder, const char *path, int flags, uint64_t resolve) {
   struct how how = {
       .flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
       .mode = 0,
-      .resolve = NO_MAGICLINKS | NO_SYMLINKS,
+      .resolve = resolve | NO_MAGICLINKS | NO_SYMLINKS,
   };
   return (int)syscall(SYS_openat2, folder, path, &how, sizeof how);
+}
+
+int path_open(int folder, const char *path, int flags) {
+  return open_with(folder, path, flags, 0);
+}
+
+int path_open_cached(const char *path, int flags) {
+  return open_with(AT_FDCWD, path, flags, CACHED);
 }
 
 int path_open_folder(const char *path, char *name, size_t name_capacity) {

@@ -1,7 +1,7 @@
 /*
  * Paths that come over the link: what is acceptable as text, how they are opened without ever
- * following a symbolic link, and which status a failure is. `path_check` is pure; the rest blocks
- * and is for children that have taken the user's ids.
+ * following a symbolic link, and which status a failure is. `path_check` is pure; the rest, but for
+ * `path_open_cached`, blocks and is for children that have taken the user's ids.
  */
 #ifndef PERDURE_PATH_H
 #define PERDURE_PATH_H
@@ -17,6 +17,8 @@ const char *path_check(struct bytes path);
 
 /* A descriptor, or -1 with errno; ELOOP where a symbolic link is anywhere in the path. */
 int path_open(int folder, const char *path, int flags);
+/* The same for an absolute path, but EAGAIN where a file system would have to be asked. */
+int path_open_cached(const char *path, int flags);
 /* Opens the folder of `path`; `name` is the last component, "." for the root itself. */
 int path_open_folder(const char *path, char *name, size_t name_capacity);
 

@@ -57,8 +57,9 @@ static void flush_and_seal(const struct request *request, struct answer_pipe *pi
   child_put_status(pipe, STATUS_OK, NULL);
 }
 
-static void sealed(enum status status) {
+static void sealed(enum status status, struct bytes fields) {
   (void)status;
+  (void)fields;
   timer_disarm(&last_words);
   timer_open(&last_words, false, wait_until_said);
   timer_arm(&last_words, LOOK_MS);

@@ -67,17 +67,27 @@ static bool write_all(int fd, const void *bytes, size_t length) {
   return true;
 }
 
-bool text_file_replace_at(int folder, const char *name, const void *bytes, size_t length,
-                          mode_t mode) {
-  char draft[RANDOM_NAME_BYTES];
+int text_file_draft_at(int folder, char *draft, mode_t mode) {
   int fd = -1;
   for (int attempt = 0; fd < 0 && attempt < 10; attempt++) {
     random_name(draft);
     fd = openat(folder, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 && errno != EEXIST) return false;
+    if (fd < 0 && errno != EEXIST) return -1;
   }
+  if (fd < 0 || fchmod(fd, mode) == 0) return fd;
+  int problem = errno;
+  close(fd);
+  unlinkat(folder, draft, 0);
+  errno = problem;
+  return -1;
+}
+
+bool text_file_replace_at(int folder, const char *name, const void *bytes, size_t length,
+                          mode_t mode) {
+  char draft[RANDOM_NAME_BYTES];
+  int fd = text_file_draft_at(folder, draft, mode);
   if (fd < 0) return false;
-  bool done = write_all(fd, bytes, length) && fchmod(fd, mode) == 0 && fsync(fd) == 0;
+  bool done = write_all(fd, bytes, length) && fsync(fd) == 0;
   int problem = errno;
   if (close(fd) != 0 && done) {
     problem = errno;

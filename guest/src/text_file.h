@@ -13,6 +13,11 @@ ssize_t text_file_read_at(int folder, const char *name, char *buffer, size_t cap
 /* One write to an existing file, as procfs and cgroupfs want it. */
 bool text_file_write_at(int folder, const char *name, const char *text);
 /*
+ * An empty new file under a random name (`draft`, RANDOM_NAME_BYTES long), to be filled and renamed.
+ * A descriptor to write to, or -1 with errno.
+ */
+int text_file_draft_at(int folder, char *draft, mode_t mode);
+/*
  * Puts a file in place by rename, owned by the caller, flushed to disk: a watcher sees one event
  * and never half a file. False with errno.
  */

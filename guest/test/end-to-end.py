@@ -6,6 +6,8 @@
 As root with a cgroup2 mount every test runs with cgroups, and those that can also without.
 """
 
+import contextlib
+import json
 import os
 import random
 import shutil
@@ -894,17 +896,56 @@ def _(guest):
     assert shown["process"] == long and shown["argv"] == ["sleep", "60"]
 
 
+MEMORY_STATS = {"memTotalBytes", "memAvailableBytes", "memFreeBytes", "anonBytes", "shmemBytes",
+                "cachedBytes", "buffersBytes", "dirtyBytes", "unevictableBytes", "slabBytes",
+                "slabReclaimableBytes"}
+
+
+@contextlib.contextmanager
+def without_children(guest):
+    """What is done here starts no child: none is there, and none that is over has taken a fault."""
+    def children():
+        with open(f"/proc/{guest.process.pid}/stat") as file:
+            faults = file.read().rsplit(")", 1)[1].split()[8]
+        with open(f"/proc/{guest.process.pid}/task/{guest.process.pid}/children") as file:
+            return faults, file.read()
+
+    until(lambda: children()[1] == "")
+    before = children()
+    yield
+    assert children() == before, "a child was started"
+
+
+@test("FLUSH is answered when nothing of its child is left")
+def _(guest):
+    link = guest.link
+    process = guest.process.pid
+    for _ in range(20):
+        link.call("FLUSH", deadlineMs=60000, timeout=60)
+        with open(f"/proc/{process}/task/{process}/children") as file:
+            assert file.read() == ""
+    streams = [link.start("FLUSH", deadlineMs=60000) for _ in range(40)]
+    link.send(CANCEL, streams[0])
+    for stream in streams[1:]:
+        link.response(stream, 60)
+    link.call("PING")
+
+
 @test("FLUSH, STATS and TIMERS are answered")
 def _(guest):
     link = guest.link
     link.call("FLUSH", deadlineMs=60000, timeout=60)
+    with without_children(guest):
+        memory = {stat["name"]: stat["value"] for stat in link.call("STATS", kind="memory")["stat"]}
     process = link.spawn(["sleep", "1234"])
     time.sleep(0.2)
     stats = {stat["name"]: stat["value"] for stat in link.call("STATS")["stat"]}
-    assert set(stats) == {"memTotalBytes", "memAvailableBytes", "anonBytes", "shmemBytes",
-                          "cachedBytes", "cpuUsec", "processes", "load1Milli", "diskTotalBytes",
-                          "diskFreeBytes", "diskWriteBytes"}
+    assert set(stats) == MEMORY_STATS | {"cpuUsec", "processes", "load1Milli", "diskTotalBytes",
+                                         "diskFreeBytes", "diskWriteBytes"}
     assert stats["memTotalBytes"] > stats["memAvailableBytes"] > 0 and stats["processes"] == 1
+    assert set(memory) == MEMORY_STATS
+    assert memory["memTotalBytes"] == stats["memTotalBytes"]
+    assert memory["slabBytes"] > memory["slabReclaimableBytes"] > 0 and memory["anonBytes"] > 0
     try:
         timers = link.call("TIMERS").get("timer", [])
     except Failed as failed:
@@ -929,6 +970,40 @@ def _(guest):
     assert link.call("INFO")["generation"] == 42
     fails("bad_request", link.call, "GENERATION", generation=1)
     assert guest.files() == ["generation", "resume.json"]
+
+
+@test("GENERATION made ready by a FLUSH replaces its files whole, whatever was done to what was ready")
+def _(guest):
+    link = guest.link
+    names = ["generation", "resume.json"]
+
+    def ready():
+        link.call("FLUSH", deadlineMs=60000, timeout=60)
+        drafts = [name for name in guest.files() if name.startswith(".")]
+        assert len(drafts) == 2, guest.files()
+        return drafts
+
+    readers = []
+    for generation in range(1, 6):
+        ready()
+        text = json.dumps({"generation": generation, "pad": "x" * (20000 // generation)})
+        with without_children(guest):
+            link.call("GENERATION", generation=generation, json=text)
+        assert guest.files() == names
+        assert [os.stat(guest.path(name)).st_mode & 0o777 for name in names] == [0o644, 0o644]
+        readers.append((open(guest.path("resume.json")), text))
+        assert open(guest.path("generation")).read() == f"{generation}\n"
+    for file, text in readers:
+        assert file.read() == text, "a file that was replaced is another one inside"
+    for draft in ready():
+        os.unlink(guest.path(draft))
+    link.call("GENERATION", generation=100, json="{}")
+    assert open(guest.path("generation")).read() == "100\n" and guest.files() == names
+    for draft in ready():
+        os.unlink(guest.path(draft))
+        os.mkdir(guest.path(draft))
+    link.call("GENERATION", generation=101, json="{}")
+    assert open(guest.path("generation")).read() == "101\n"
 
 
 @test("IDENTITY writes names, ids and files; a missing folder is skipped, a bad value refused")
@@ -983,6 +1058,42 @@ def _(guest):
     assert hooks[2]["signal"] == 15 and "exitCode" not in hooks[2]
     whole = b"".join(b"%d\n" % i for i in range(1, 100001))
     assert hooks[3]["bytes"] == whole[-4096:]
+
+
+@test("HOOKS of a folder that is absent, or known to be empty, start no child, and miss no hook")
+def _(guest):
+    link = guest.link
+    link.call("HOOKS")
+    with without_children(guest):
+        assert link.call("HOOKS") == {}
+    folder = guest.path("resume.d")
+    os.mkdir(folder)
+    for _ in range(3):
+        assert link.call("HOOKS") == {"size": 0}, "too new to be known"
+    time.sleep(2.1)
+    assert link.call("HOOKS") == {"size": 0}
+    with without_children(guest):
+        assert link.call("HOOKS") == {}
+    put_hook(guest, "10-new", "echo new")
+    assert [hook["bytes"] for hook in link.call("HOOKS")["hook"]] == [b"new\n"]
+    os.unlink(f"{folder}/10-new")
+    put_hook(guest, "20-later", "echo later", mode=0o644)
+    time.sleep(2.1)
+    assert link.call("HOOKS") == {"size": 1}
+    os.chmod(f"{folder}/20-later", 0o755)
+    assert [hook["bytes"] for hook in link.call("HOOKS")["hook"]] == [b"later\n"]
+    # Another folder in its place, then a link to one: neither is taken for the one that was listed.
+    os.unlink(f"{folder}/20-later")
+    time.sleep(2.1)
+    link.call("HOOKS")
+    with without_children(guest):
+        link.call("HOOKS")
+    os.rename(folder, f"{folder}.old")
+    put_hook(guest, "30-other", "echo other")
+    assert [hook["bytes"] for hook in link.call("HOOKS")["hook"]] == [b"other\n"]
+    os.rename(folder, f"{folder}.other")
+    os.symlink(f"{folder}.other", folder)
+    assert [hook["bytes"] for hook in link.call("HOOKS")["hook"]] == [b"other\n"]
 
 
 @test("HOOKS end at their deadline and leave nothing running")
