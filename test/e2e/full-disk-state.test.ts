@@ -46,6 +46,7 @@ describe.skipIf(!isRoot)("a host disk without a free byte", () => {
     await under.start();
   });
   afterAll(async () => {
+    rmSync(filler, { force: true });
     try {
       expect(await under.end()).toEqual([]);
     } finally {
