@@ -1,5 +1,5 @@
 /** The log of a daemon in the background: begun by who starts it, read where the start fails. */
-import { closeSync, fstatSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
+import { fstatSync, openSync, readFileSync, writeSync } from "node:fs";
 import { isErrorCode, PerdureError } from "@perdure/protocol";
 
 const TAIL_CHARACTERS = 2000;
@@ -7,30 +7,32 @@ const TAIL_CHARACTERS = 2000;
 export interface BegunLog {
   readonly path: string;
   readonly descriptor: number;
-  /** Where the words of this start begin. */
-  readonly begin: number;
+  /** Where the words of this start begin; undefined where the disk has no room for them. */
+  readonly begin: number | undefined;
 }
 
-/** A first line that does not fit says at once that the disk is full; the daemon itself could not. */
+/** A full disk is no reason not to start: the daemon can still remove agents. */
 export function beginLog(path: string): BegunLog {
   const descriptor = openSync(path, "a", 0o600);
+  const line = { at: new Date().toISOString(), level: "info", message: "Starting" };
   try {
-    const line = { at: new Date().toISOString(), level: "info", message: "Starting" };
     writeSync(descriptor, `${JSON.stringify(line)}\n`);
     return { path, descriptor, begin: fstatSync(descriptor).size };
-  } catch (error) {
-    const facts = fstatSync(descriptor);
-    closeSync(descriptor);
-    if (facts.isFile() && facts.size === 0) rmSync(path);
-    throw error;
+  } catch {
+    return { path, descriptor, begin: undefined };
   }
 }
 
 /** What the daemon said at its end, in its own code where it gave one. */
 export function startFailure({ path, begin }: BegunLog): PerdureError {
+  if (begin === undefined) {
+    const message = "Cannot start the daemon: it ended, and the disk has no room for what it said";
+    const hint = "Free some space on that disk; `perdure daemon` runs it in the foreground.";
+    return new PerdureError("disk_full", message, { hint });
+  }
+  const look = `Its log is "${path}"; \`perdure daemon\` runs it in the foreground.`;
   const said = readFileSync(path).subarray(begin).toString().trimEnd();
   const [, message = "", code, hint] = lastWords.exec(said) ?? [];
-  const look = `Its log is "${path}"; \`perdure daemon\` runs it in the foreground.`;
   if (isErrorCode(code)) {
     return new PerdureError(code, `Cannot start the daemon: ${message}`, { hint: hint ?? look });
   }

@@ -15,7 +15,8 @@ export function takeStartLock(path: string): StartLock | undefined {
   closeSync(openSync(path, "a", 0o600));
   const database = new DatabaseSync(path, { timeout: 0 });
   try {
-    database.exec("BEGIN EXCLUSIVE");
+    // Without a journal file, so that it is to be had on a full disk, too.
+    database.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
     return {
       release: () => {
         database.close();
