@@ -75,3 +75,27 @@ test("bulk waits while much is unsent, and beyond the bound the link is given up
   expect(ends).toEqual(["the guest does not read the link"]);
   expect(drained).toBe(3);
 });
+
+test("what is sent together leaves in one write, also right before the end", async () => {
+  const writes: number[] = [];
+  const socket = new Duplex({
+    read: () => undefined,
+    write: (_chunk, _encoding, done) => {
+      writes.push(1);
+      done();
+    },
+    writev: (chunks, done) => {
+      writes.push(chunks.length);
+      done();
+    },
+  });
+  const transport = new Transport(socket, { received: () => undefined, ended: () => undefined });
+  for (let i = 0; i < 4; i++) transport.send(new Uint8Array(10));
+  expect(writes).toEqual([]);
+  await Promise.resolve();
+  await turn();
+  expect(writes).toEqual([4]);
+  for (let i = 0; i < 3; i++) transport.send(new Uint8Array(10));
+  transport.destroy();
+  expect(writes).toEqual([4, 3]);
+});

@@ -26,6 +26,7 @@ export class Transport {
   readonly #socket: Duplex;
   readonly #events: TransportEvents;
   #turnBytes = 0;
+  #collecting = false;
   #open = true;
   #waiting: (() => void)[] = [];
 
@@ -44,8 +45,23 @@ export class Transport {
 
   send(frame: Uint8Array): void {
     if (!this.#open) return;
+    this.#collect();
     this.#socket.write(frame, () => this.#sent());
     if (this.queuedBytes > QUEUE_BYTES_MAX) this.#ended("the guest does not read the link");
+  }
+
+  /** Frames that are sent together leave together: the guest wakes once, and answers once. */
+  #collect(): void {
+    if (this.#collecting) return;
+    this.#collecting = true;
+    this.#socket.cork();
+    process.nextTick(() => this.#leave());
+  }
+
+  #leave(): void {
+    if (!this.#collecting) return;
+    this.#collecting = false;
+    this.#socket.uncork();
   }
 
   /** Resolves when bulk data may be sent, or the link is closed. */
@@ -58,6 +74,7 @@ export class Transport {
   destroy(): void {
     if (!this.#open) return;
     this.#open = false;
+    this.#leave();
     this.#socket.destroy();
     this.#release();
   }
