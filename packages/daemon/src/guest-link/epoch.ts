@@ -77,6 +77,10 @@ export class Epoch {
       throw new PerdureError(
         "too_large",
         `Cannot ${action}: the request takes ${bytes} bytes, at most ${REQUEST_BYTES_MAX} fit`,
+        {
+          hint: "Write what is long into a file inside, and name that",
+          details: { requestBytes: bytes, requestBytesMax: REQUEST_BYTES_MAX },
+        },
       );
     }
     if (!isSendable(fields)) {
