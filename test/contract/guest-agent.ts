@@ -49,6 +49,7 @@ export async function openGuestAgent(): Promise<GuestLinkSubject> {
 
   const missing: Partial<Record<GuestCapability, string>> = {
     entropy: "The agent leaves the random pool of a test host alone",
+    "drop-caches": "The agent leaves the caches of a test host alone",
   };
   if (cgroup === undefined) {
     missing.freeze = "Not root, or no cgroup version 2 that may be written to";

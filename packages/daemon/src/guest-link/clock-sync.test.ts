@@ -15,6 +15,8 @@ class World {
   /** What each ping takes, there and back. */
   trip: (ping: number) => readonly [number, number] = () => [0.1, 0.1];
   beforePing: (ping: number) => void = () => undefined;
+  adjustTrip: readonly [number, number] = [0.2, 0.2];
+  beforeAdjust: (adjustment: number) => void = () => undefined;
 
   constructor(skewMs: number) {
     this.guestMs = this.wallMs + skewMs;
@@ -38,9 +40,12 @@ class World {
     },
     adjust: (deltaMs: number) => {
       this.adjusted.push(deltaMs);
+      this.beforeAdjust(this.adjusted.length);
+      this.pass(this.adjustTrip[0]);
       this.guestMs += deltaMs;
-      this.pass(0.2);
-      return Promise.resolve();
+      const guestMs = this.guestMs;
+      this.pass(this.adjustTrip[1]);
+      return Promise.resolve({ guestMs, atMs: this.monotonicMs });
     },
   };
 
@@ -67,6 +72,42 @@ describe("setting the guest's clock", () => {
     },
   );
 
+  test("after a slow first round trip, three round trips and one adjustment are all", async () => {
+    const world = new World(60_000);
+    world.trip = (ping) => (ping === 1 ? [9, 1] : [0.2, 0.2]);
+    const measured = await setGuestClock(world.probe, world.clock, 10_000);
+    expect(world.pings).toBe(2);
+    expect(world.adjusted.length).toBe(1);
+    expect(measured.roundTrips).toBe(3);
+    expect(Math.abs(measured.skewMs) + measured.boundMs).toBeLessThan(3);
+  });
+
+  test("a busy host is done after a few round trips, well within what is wanted", async () => {
+    const world = new World(-60_000);
+    world.trip = () => [12, 2];
+    world.adjustTrip = [12, 2];
+    const measured = await setGuestClock(world.probe, world.clock, 10_000);
+    expect(measured.roundTrips).toBeLessThanOrEqual(15);
+    expect(Math.abs(measured.skewMs) + measured.boundMs).toBeLessThan(25);
+    expect(Math.abs(measured.skewMs - world.skewMs)).toBeLessThanOrEqual(measured.boundMs);
+  });
+
+  test.each([-3_600_000, -1_000, -20, 20, 1_000, 3_600_000])(
+    "a jump of the host's wall clock by %i ms during an adjustment is not handed on",
+    async (jumpMs) => {
+      for (const at of [1, 2]) {
+        const world = new World(7_000);
+        world.adjustTrip = [0.3, 0.1];
+        world.beforeAdjust = (adjustment) => {
+          if (adjustment === at) world.wallMs += jumpMs;
+        };
+        const measured = await setGuestClock(world.probe, world.clock, 10_000);
+        expect(Math.abs(world.skewMs)).toBeLessThan(2);
+        expect(Math.abs(measured.skewMs - world.skewMs)).toBeLessThanOrEqual(measured.boundMs);
+      }
+    },
+  );
+
   test("the quickest round trip decides, however lopsided the others are", async () => {
     const world = new World(5_000);
     world.trip = (ping) => (ping % 12 === 2 ? [0.2, 0.2] : [40, 1]);
@@ -78,6 +119,7 @@ describe("setting the guest's clock", () => {
   test("where every round trip is slow the bound says so and the truth is within it", async () => {
     const world = new World(-5_000);
     world.trip = () => [70, 10];
+    world.adjustTrip = [70, 10];
     const measured = await setGuestClock(world.probe, world.clock, 60_000);
     expect(measured.boundMs).toBeGreaterThanOrEqual(40);
     expect(Math.abs(measured.skewMs - world.skewMs)).toBeLessThanOrEqual(measured.boundMs);
@@ -103,7 +145,7 @@ describe("setting the guest's clock", () => {
     const world = new World(9_000);
     world.probe.adjust = (deltaMs) => {
       world.adjusted.push(deltaMs);
-      return Promise.resolve();
+      return world.probe.ping();
     };
     const measured = await setGuestClock(world.probe, world.clock, 10_000);
     expect(measured.skewMs).toBeGreaterThan(8_990);

@@ -10,23 +10,34 @@ import { PerdureError } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type { GuestClock } from "../core/ports/guest-link.ts";
 
-/** Round trips in one measure: at least, and at most while none was quick enough. */
-const ROUND_TRIPS_MIN = 4;
-const ROUND_TRIPS_MAX = 12;
+/** The first round trip after a wake is slow, the next one is not: one that is quick ends a measure. */
 const QUICK_MS = 2;
-/** Good enough: no further round is made. */
-const SETTLED_MS = 5;
+/** On a busy host none is quick: after a few, this is good enough. */
+const FEW_ROUND_TRIPS = 3;
+const FAIR_MS = 10;
+const ROUND_TRIPS_MAX = 12;
+/** |skew| + bound at which no further round is made. */
+const SETTLED_MS = 10;
 const ROUNDS_MAX = 5;
 /** The host's wall clock is read in whole milliseconds. */
 const RESOLUTION_MS = 0.5;
 /** Wall and monotonic clock may differ this much within one measure; more is a jump. */
 const DRIFT_MS = 3;
 
-export interface ClockProbe {
-  /** The guest's wall clock, milliseconds, and when the answer came, on the host's monotonic clock. */
-  ping(deadlineMs: number): Promise<{ readonly guestMs: number; readonly atMs: number }>;
-  adjust(deltaMs: number, deadlineMs: number): Promise<void>;
+/** The guest's wall clock, milliseconds, and when the answer came, on the host's monotonic clock. */
+export interface ClockReading {
+  readonly guestMs: number;
+  readonly atMs: number;
 }
+
+export interface ClockProbe {
+  ping(deadlineMs: number): Promise<ClockReading>;
+  /** Moves the guest's clock; the reading is from after it. */
+  adjust(deltaMs: number, deadlineMs: number): Promise<ClockReading>;
+}
+
+type Send = (deadlineMs: number) => Promise<ClockReading>;
+type Measure = Omit<GuestClock, "roundTrips">;
 
 export async function setGuestClock(
   probe: ClockProbe,
@@ -34,45 +45,59 @@ export async function setGuestClock(
   deadlineMs: number,
 ): Promise<GuestClock> {
   const endMs = clock.monotonicMs() + deadlineMs;
-  const leftMs = (): number => {
-    const left = endMs - clock.monotonicMs();
-    if (left > 0) return left;
-    throw new PerdureError(
-      "guest_timeout",
-      `Cannot set the guest's clock: not done within ${deadlineMs} ms`,
-    );
+  let roundTrips = 0;
+  const counted = (send: Send): Promise<ClockReading> => {
+    const leftMs = endMs - clock.monotonicMs();
+    if (leftMs <= 0) {
+      throw new PerdureError(
+        "guest_timeout",
+        `Cannot set the guest's clock: not done within ${deadlineMs} ms`,
+      );
+    }
+    roundTrips++;
+    return send(leftMs);
   };
-  let measured = await measure(probe, clock, leftMs);
+  const ping: Send = (leftMs) => probe.ping(leftMs);
+  let measured = await measure(ping, ping, counted, clock);
   for (let round = 1; round < ROUNDS_MAX && !isSettled(measured); round++) {
-    await probe.adjust(-measured.skewMs, leftMs());
-    measured = await measure(probe, clock, leftMs);
+    const deltaMs = -measured.skewMs;
+    const adjust: Send = (leftMs) => probe.adjust(deltaMs, leftMs);
+    measured = await measure(adjust, ping, counted, clock);
   }
-  return measured;
+  return { ...measured, roundTrips };
 }
 
 /** Small, or so uncertain that another adjustment would only be noise. */
-function isSettled({ skewMs, boundMs }: GuestClock): boolean {
+function isSettled({ skewMs, boundMs }: Measure): boolean {
   const skew = Math.abs(skewMs);
   return skew + boundMs <= SETTLED_MS || skew <= Math.max(RESOLUTION_MS, boundMs / 4);
 }
 
-async function measure(probe: ClockProbe, clock: Clock, leftMs: () => number): Promise<GuestClock> {
+function isEnough(boundMs: number, roundTrips: number): boolean {
+  if (boundMs <= QUICK_MS || roundTrips >= ROUND_TRIPS_MAX) return true;
+  return boundMs <= FAIR_MS && roundTrips >= FEW_ROUND_TRIPS;
+}
+
+/** The first round trip is `first`, once; those that follow are `others`. */
+async function measure(
+  first: Send,
+  others: Send,
+  counted: (send: Send) => Promise<ClockReading>,
+  clock: Clock,
+): Promise<Measure> {
+  let send = first;
   for (;;) {
     const wallAtStart = wallOffset(clock);
     let best = { skewMs: 0, boundMs: Number.POSITIVE_INFINITY };
-    let roundTrips = 0;
-    while (
-      roundTrips < ROUND_TRIPS_MIN ||
-      (roundTrips < ROUND_TRIPS_MAX && best.boundMs > QUICK_MS)
-    ) {
+    for (let roundTrips = 0; !isEnough(best.boundMs, roundTrips); roundTrips++) {
       const sentMs = clock.monotonicMs();
-      const { guestMs, atMs } = await probe.ping(leftMs());
-      roundTrips++;
+      const { guestMs, atMs } = await counted(send);
+      send = others;
       const boundMs = (atMs - sentMs) / 2 + RESOLUTION_MS;
       const hostMs = (sentMs + atMs) / 2 + wallAtStart;
       if (boundMs < best.boundMs) best = { skewMs: guestMs - hostMs, boundMs };
     }
-    if (Math.abs(wallOffset(clock) - wallAtStart) <= DRIFT_MS) return { ...best, roundTrips };
+    if (Math.abs(wallOffset(clock) - wallAtStart) <= DRIFT_MS) return best;
   }
 }
 

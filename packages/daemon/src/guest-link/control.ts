@@ -5,12 +5,13 @@ import type {
   GuestClock,
   GuestIdentity,
   GuestInfo,
+  GuestMemory,
   GuestStats,
   GuestTimer,
   HookResult,
 } from "../core/ports/guest-link.ts";
 import { call, type Call } from "./call.ts";
-import { setGuestClock } from "./clock-sync.ts";
+import { setGuestClock, type ClockReading } from "./clock-sync.ts";
 import { ANSWER_GRACE_MS, CONTROL_DEADLINE_MS } from "./deadline.ts";
 import type { Epoch } from "./epoch.ts";
 import { decodeExit } from "./exit.ts";
@@ -49,16 +50,17 @@ export class Control {
   }
 
   setClock(deadlineMs: number): Promise<GuestClock> {
+    const reading = (fields: Fields): ClockReading => ({
+      guestMs: decodeRealtimeMs(fields),
+      atMs: this.#clock.monotonicMs(),
+    });
     const probe = {
       ping: (leftMs: number) =>
         this.#call({
           op: operation.ping,
           action: "read the guest's clock",
           deadlineMs: leftMs,
-          decode: (fields) => ({
-            guestMs: decodeRealtimeMs(fields),
-            atMs: this.#clock.monotonicMs(),
-          }),
+          decode: reading,
         }),
       adjust: (deltaMs: number, leftMs: number) =>
         this.#call({
@@ -66,7 +68,7 @@ export class Control {
           action: "set the guest's clock",
           deadlineMs: leftMs,
           fields: new FieldWriter().signed(tag.deltaNs, BigInt(Math.round(deltaMs * 1e6))),
-          decode: nothing,
+          decode: reading,
         }),
     };
     return setGuestClock(probe, this.#clock, deadlineMs);
@@ -156,6 +158,17 @@ export class Control {
     });
   }
 
+  /** A guest that does not know the restriction tells everything. */
+  memory(): Promise<GuestMemory> {
+    return this.#call({
+      op: operation.stats,
+      action: "read how the guest uses its memory",
+      deadlineMs: CONTROL_DEADLINE_MS,
+      fields: new FieldWriter().string(tag.kind, "memory"),
+      decode: (fields) => memoryOf(new StatReader(fields)),
+    });
+  }
+
   timers(): Promise<readonly GuestTimer[]> {
     return this.#call({
       op: operation.timers,
@@ -226,27 +239,51 @@ function decodeHook(fields: Fields): HookResult {
   };
 }
 
-function decodeStats(fields: Fields): GuestStats {
-  const values = new Map<string, number>();
-  for (const stat of fields.nested(tag.stat, STATS_MAX)) {
-    values.set(stat.string(tag.name, 64), stat.number(tag.value));
+class StatReader {
+  readonly #values = new Map<string, number>();
+
+  constructor(fields: Fields) {
+    for (const stat of fields.nested(tag.stat, STATS_MAX)) {
+      this.#values.set(stat.string(tag.name, 64), stat.number(tag.value));
+    }
   }
-  const value = (name: keyof GuestStats): number => {
-    const found = values.get(name);
+
+  value(name: keyof GuestStats): number {
+    const found = this.#values.get(name);
     if (found === undefined) throw violation(`the statistic ${name} is missing`);
     return found;
-  };
+  }
+
+  optional(name: keyof GuestStats): number | null {
+    return this.#values.get(name) ?? null;
+  }
+}
+
+function memoryOf(stats: StatReader): GuestMemory {
   return {
-    memTotalBytes: value("memTotalBytes"),
-    memAvailableBytes: value("memAvailableBytes"),
-    anonBytes: value("anonBytes"),
-    shmemBytes: value("shmemBytes"),
-    cachedBytes: value("cachedBytes"),
-    cpuUsec: value("cpuUsec"),
-    processes: value("processes"),
-    load1Milli: value("load1Milli"),
-    diskTotalBytes: value("diskTotalBytes"),
-    diskFreeBytes: value("diskFreeBytes"),
-    diskWriteBytes: value("diskWriteBytes"),
+    memTotalBytes: stats.value("memTotalBytes"),
+    memAvailableBytes: stats.value("memAvailableBytes"),
+    memFreeBytes: stats.optional("memFreeBytes"),
+    anonBytes: stats.value("anonBytes"),
+    shmemBytes: stats.value("shmemBytes"),
+    cachedBytes: stats.value("cachedBytes"),
+    buffersBytes: stats.optional("buffersBytes"),
+    dirtyBytes: stats.optional("dirtyBytes"),
+    unevictableBytes: stats.optional("unevictableBytes"),
+    slabBytes: stats.optional("slabBytes"),
+    slabReclaimableBytes: stats.optional("slabReclaimableBytes"),
+  };
+}
+
+function decodeStats(fields: Fields): GuestStats {
+  const stats = new StatReader(fields);
+  return {
+    ...memoryOf(stats),
+    cpuUsec: stats.value("cpuUsec"),
+    processes: stats.value("processes"),
+    load1Milli: stats.value("load1Milli"),
+    diskTotalBytes: stats.value("diskTotalBytes"),
+    diskFreeBytes: stats.value("diskFreeBytes"),
+    diskWriteBytes: stats.value("diskWriteBytes"),
   };
 }

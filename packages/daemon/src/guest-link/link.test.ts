@@ -334,6 +334,55 @@ test("inputs that nobody writes to are given back to the guest, the oldest first
   guest.link.close("test");
 });
 
+describe("an older guest agent", () => {
+  test("tells all statistics where those of memory are asked for, without the newer ones", async () => {
+    const guest = await RawGuest.open();
+    const asked = guest.link.stats("memory");
+    const { stream } = await guest.frame(frameType.request);
+    const answer = new FieldWriter();
+    for (const name of ["memTotalBytes", "memAvailableBytes", "anonBytes", "shmemBytes"]) {
+      answer.nested(tag.stat, new FieldWriter().string(tag.name, name).number(tag.value, 5));
+    }
+    for (const name of ["cachedBytes", "cpuUsec"]) {
+      answer.nested(tag.stat, new FieldWriter().string(tag.name, name).number(tag.value, 6));
+    }
+    guest.respond(stream, 0, answer);
+    expect(await asked).toEqual({
+      memTotalBytes: 5,
+      memAvailableBytes: 5,
+      memFreeBytes: null,
+      anonBytes: 5,
+      shmemBytes: 5,
+      cachedBytes: 6,
+      buffersBytes: null,
+      dirtyBytes: null,
+      unevictableBytes: null,
+      slabBytes: null,
+      slabReclaimableBytes: null,
+    });
+    guest.link.close("test");
+  });
+
+  test("that does not know an operation says not_supported, and the link goes on", async () => {
+    const guest = await RawGuest.open();
+    const asked = failure(guest.link.dropCaches(1000));
+    const { stream } = await guest.frame(frameType.request);
+    guest.respond(stream, status.unknownOperation);
+    expect((await asked).code).toBe("not_supported");
+    guest.link.close("test");
+  });
+});
+
+test("a command that is too long for a request says what fits", async () => {
+  const guest = await RawGuest.open();
+  const argv = ["/bin/echo", "x".repeat(131_072)];
+  const error = await failure(guest.link.exec({ argv, env: {}, user: "user", stdin: false }));
+  expect(error.code).toBe("too_large");
+  expect(error.message).toContain("at most 65536 fit");
+  expect(error.details["requestBytesMax"]).toBe(65_536);
+  guest.link.close("test");
+});
+
 describe("deadlines of the guest", () => {
   test("keep the name of what was asked for", async () => {
     const guest = new FakeGuest();

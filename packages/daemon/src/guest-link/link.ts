@@ -13,6 +13,7 @@ import type {
   GuestIdentity,
   GuestInfo,
   GuestLink,
+  GuestMemory,
   GuestStats,
   GuestTimer,
   HookResult,
@@ -91,8 +92,10 @@ export class StreamGuestLink implements GuestLink {
     return this.#control.runHooks(deadlineMs);
   }
 
-  async stats(): Promise<GuestStats> {
-    return this.#control.stats();
+  stats(only: "memory"): Promise<GuestMemory>;
+  stats(): Promise<GuestStats>;
+  async stats(only?: "memory"): Promise<GuestStats | GuestMemory> {
+    return only === undefined ? this.#control.stats() : this.#control.memory();
   }
 
   async timers(): Promise<readonly GuestTimer[]> {

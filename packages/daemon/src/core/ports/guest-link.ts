@@ -21,6 +21,7 @@ export interface GuestClock {
   readonly skewMs: number;
   /** Half of that round trip: the skew is known to ± this. */
   readonly boundMs: number;
+  /** All that were made, at least one. */
   readonly roundTrips: number;
 }
 
@@ -38,12 +39,26 @@ export interface HookResult {
   readonly output: string;
 }
 
-export interface GuestStats {
+/** What the guest's kernel has its memory for. Guest agents from before do not tell what may be null. */
+export interface GuestMemory {
   readonly memTotalBytes: number;
   readonly memAvailableBytes: number;
+  readonly memFreeBytes: number | null;
+  /** Memory of programs. */
   readonly anonBytes: number;
+  /** Shared memory and tmpfs: part of `cachedBytes`, but on no disk. */
   readonly shmemBytes: number;
   readonly cachedBytes: number;
+  readonly buffersBytes: number | null;
+  /** Page cache that is not on the disk yet. */
+  readonly dirtyBytes: number | null;
+  readonly unevictableBytes: number | null;
+  readonly slabBytes: number | null;
+  /** What of `slabBytes` `dropCaches` may give back. */
+  readonly slabReclaimableBytes: number | null;
+}
+
+export interface GuestStats extends GuestMemory {
   readonly cpuUsec: number;
   readonly processes: number;
   readonly load1Milli: number;
@@ -105,7 +120,10 @@ export interface GuestLink {
 
   // Control operations: allowed at any time after `sync`.
   info(deadlineMs: number): Promise<GuestInfo>;
-  /** Sets the guest's wall clock to the host's and measures what is left, over several round trips. */
+  /**
+   * Sets the guest's wall clock to the host's and measures what is left, over as few round trips as it
+   * takes to know it well.
+   */
   setClock(deadlineMs: number): Promise<GuestClock>;
   addEntropy(bytes: Uint8Array): Promise<void>;
   /** @throws `flush_timeout` */
@@ -116,8 +134,15 @@ export interface GuestLink {
   setGeneration(generation: number, json: string): Promise<void>;
   setIdentity(identity: GuestIdentity): Promise<void>;
   runHooks(deadlineMs: number): Promise<readonly HookResult[]>;
+  /** Only the figures of memory: cheap, the guest agent starts no child for them. */
+  stats(only: "memory"): Promise<GuestMemory>;
   stats(): Promise<GuestStats>;
   timers(): Promise<readonly GuestTimer[]>;
+  /**
+   * Has the guest's kernel give back page cache that is on the disk too, and names and inodes of files:
+   * after a `flush`, so that a sleep need not store them. What is dirty or in use stays.
+   * @throws `not_supported` where the guest agent cannot
+   */
   dropCaches(deadlineMs: number): Promise<void>;
   /** Ends the workload and powers off; resolves when the guest says so. */
   shutdown(deadlineMs: number): Promise<void>;

@@ -164,6 +164,7 @@ function initialState(clock: Clock, skewMs: number): FakeGuestState {
     frozen: false,
     skewMs,
     entropyAdded: 0,
+    cachedBytes: 2 ** 24,
     nextProcess: 1,
     files: initialFiles(clock.nowMs() + skewMs),
     processes: [],

@@ -93,7 +93,13 @@ export const fakeOperations: ReadonlyMap<number, Run> = new Map<number, Run>([
   ],
   [operation.stats, stats],
   [operation.timers, timers],
-  [operation.dropCaches, done],
+  [
+    operation.dropCaches,
+    (guest, stream) => {
+      guest.state.cachedBytes = 0;
+      stream.respond(status.ok);
+    },
+  ],
   [
     operation.shutdown,
     (guest, stream) => {
@@ -134,13 +140,22 @@ function setIdentity(guest: FakeInside, stream: FakeStream, fields: Fields): voi
   stream.respond(status.ok);
 }
 
-function stats(guest: FakeInside, stream: FakeStream): void {
-  const values = {
+function stats(guest: FakeInside, stream: FakeStream, fields: Fields): void {
+  const memory = {
     memTotalBytes: 2 ** 29,
     memAvailableBytes: 2 ** 28,
+    memFreeBytes: 2 ** 27,
     anonBytes: 2 ** 24,
     shmemBytes: 0,
-    cachedBytes: 2 ** 24,
+    cachedBytes: guest.state.cachedBytes,
+    buffersBytes: 2 ** 20,
+    dirtyBytes: 0,
+    unevictableBytes: 0,
+    slabBytes: 2 ** 23,
+    slabReclaimableBytes: 2 ** 22,
+  };
+  const everything = {
+    ...memory,
     cpuUsec: 1000,
     processes: [...guest.processes.values()].filter(({ state }) => state.exit === null).length,
     load1Milli: 0,
@@ -148,11 +163,12 @@ function stats(guest: FakeInside, stream: FakeStream): void {
     diskFreeBytes: 2 ** 32,
     diskWriteBytes: 0,
   };
-  const fields = new FieldWriter();
-  for (const [name, value] of Object.entries(values)) {
-    fields.nested(tag.stat, new FieldWriter().string(tag.name, name).number(tag.value, value));
+  const answer = new FieldWriter();
+  const told = fields.optionalString(tag.kind) === "memory" ? memory : everything;
+  for (const [name, value] of Object.entries(told)) {
+    answer.nested(tag.stat, new FieldWriter().string(tag.name, name).number(tag.value, value));
   }
-  stream.respond(status.ok, fields);
+  stream.respond(status.ok, answer);
 }
 
 /** A process that sleeps has a timer, due when the step began plus its length: good enough here. */

@@ -16,6 +16,8 @@ export interface FakeGuestState {
   skewMs: number;
   /** Times that entropy was added. */
   entropyAdded: number;
+  /** Page cache, all of it on the disk. */
+  cachedBytes: number;
   nextProcess: number;
   readonly files: Record<string, FakeFile>;
   processes: FakeProcessState[];
