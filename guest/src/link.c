@@ -54,6 +54,7 @@ static struct {
   uint8_t stage[STAGE_BYTES];
   size_t stage_start;
   size_t stage_end;
+  bool is_filling; /* DATA is being put at the end of the stage: an END made meanwhile queues */
 } link_state;
 
 static void clear_output(void) {
@@ -82,7 +83,7 @@ void link_violation(const char *why) {
 
 /* Straight to the stage where nothing is before it: most answers need no memory of their own. */
 static bool stage_now(const uint8_t *header, size_t header_length, struct bytes payload) {
-  if (link_state.first != NULL) return false;
+  if (link_state.first != NULL || link_state.is_filling) return false;
   if (link_state.stage_start == link_state.stage_end) {
     link_state.stage_start = 0;
     link_state.stage_end = 0;
@@ -311,7 +312,9 @@ static void fill_stage(void) {
     size_t room = STAGE_BYTES - link_state.stage_end;
     if (room < FRAME_HEADER + 1024 && link_state.stage_end > 0) return;
     uint32_t stream = 0;
+    link_state.is_filling = true;
     size_t length = streams_fill(&stream, at + FRAME_HEADER, room - FRAME_HEADER);
+    link_state.is_filling = false;
     if (length == 0) return;
     frame_put_header(at, FRAME_DATA, stream, length);
     link_state.stage_end += FRAME_HEADER + length;

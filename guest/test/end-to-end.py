@@ -22,7 +22,7 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from link import (CANCEL, DATA, END, REQUEST, RESPONSE, WINDOW, OPS, RESYNC, Failed, Link,  # noqa: E402
-                  decode_fields, encode_fields, frame)
+                  Reader, decode_fields, encode_fields, frame)
 
 AGENT = os.path.abspath(sys.argv[1])
 TESTS = []
@@ -863,6 +863,32 @@ def _(guest):
     fails("too_many", link.call, "READ_FILE", path="/etc/passwd")
     link.resync()
     link.attach(process, window=0)
+
+
+@test("an END that is made while another reader's DATA is put together damages nothing")
+def _(guest):
+    link = guest.link
+    short = [link.spawn(SH + [f"echo short {i}"]) for i in range(4)]
+    long = [link.spawn(SH + ["seq 1 60000"], logBytes=1 << 20) for _ in range(3)]
+    until(lambda: all(entry["running"] == 0 for entry in link.call("PROCESSES")["entry"]))
+    whole = b"".join(b"%d\n" % i for i in range(1, 60001))
+    for _ in range(5):
+        burst = b""
+        streams = []
+        for process in [short[0], long[0], short[1], long[1], short[2], long[2], short[3]]:
+            stream = link.next_stream
+            link.next_stream += 1
+            fields = encode_fields({"process": process, "offset": 0})
+            burst += frame(REQUEST, stream, struct.pack("<H", OPS["ATTACH"]) + fields)
+            burst += frame(WINDOW, stream, struct.pack("<I", 1 << 20))
+            streams.append((process, stream))
+        link.send_raw(burst)
+        for process, stream in streams:
+            reader = Reader(link, stream, link.response(stream), 0)
+            reader.credit = 1 << 20
+            while reader.step(regrant=False):
+                pass
+            assert reader.out == (whole if process in long else b"short %d\n" % short.index(process))
 
 
 @test("a CANCELled request is not answered and its stream is free")
