@@ -79,7 +79,7 @@ describe.skipIf(!isRoot)("a host disk without a free byte", () => {
     expect(existsSync(ballast)).toBe(true);
     const { id } = await client.show("dies");
     fill();
-    await client.exec("writes", ["/bin/sh", "-c", "head -c 300M /dev/urandom > /root/big; sync"], {
+    await client.exec("writes", ["/bin/sh", "-c", "head -c 64M /dev/urandom > /root/big; sync"], {
       user: "root",
     });
     await until(
@@ -100,8 +100,9 @@ describe.skipIf(!isRoot)("a host disk without a free byte", () => {
     expect([created.code, created.status]).toEqual(["disk_full", 507]);
     expect(created.hint).toContain("Remove an agent");
     const slept = await refusal(client.sleep("writes"));
-    expect(slept.code).toBe("disk_full");
-    expect(slept.message).toMatch(/needs \d+ bytes/);
+    // QEMU itself may find no room for what it has to write before the pages are looked at.
+    expect(["disk_full", "machine_failed"]).toContain(slept.code);
+    if (slept.code === "disk_full") expect(slept.message).toMatch(/needs \d+ bytes/);
     expect(await client.show("writes")).toMatchObject({ state: "awake", paused: "disk full" });
   });
 
@@ -123,7 +124,13 @@ describe.skipIf(!isRoot)("a host disk without a free byte", () => {
     }
     rmSync(filler);
     await until("the VM to go on", async () => (await client.show("writes")).paused === null);
-    await under.sh("writes", "while pgrep -x head; do sleep 1; done; stat -c %s /root/big");
+    // First the guest writes out what it could not; until then it may not answer.
+    await until(
+      "the guest to have written it all",
+      async () =>
+        (await under.sh("writes", "stat -c %s /root/big").catch(() => "")) === String(64 * MIB),
+      180_000,
+    );
     await until("the ballast to be back", () => existsSync(ballast));
     expect(under.log).toContain("There is room on the disk again");
     expect((await doctor()).code).toBe(0);
