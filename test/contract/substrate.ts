@@ -123,11 +123,13 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
     /** A spare with the cut in it and a new layer on top, paused. */
     async function load(
       cut: Cut,
+      prepared = false,
     ): Promise<{ machine: Machine; guest: TestGuest; chain: DiskChain }> {
       const machine = mine(await substrate.takeSpare(spec));
       const guest = guestOf(machine);
       const layerPaths = [...cut.layers, await subject.newLayer()];
       const chain = { imagePath: null, layerPaths };
+      if (prepared) await machine.prepareWake(chain);
       await Promise.all([machine.attachDisk(chain), machine.injectMemory(batchesOf(cut))]);
       await machine.loadDevices(cut.devices);
       return { machine, guest, chain };
@@ -135,8 +137,9 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
 
     async function wake(
       cut: Cut,
+      prepared = false,
     ): Promise<{ machine: Machine; guest: TestGuest; chain: DiskChain }> {
-      const woken = await load(cut);
+      const woken = await load(cut, prepared);
       await woken.machine.run();
       await woken.guest.ready();
       return woken;
@@ -268,7 +271,7 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
       expect(await coldGuest.readDisk(0, DISK_BYTES)).toBe(older);
     });
 
-    test("a cut that was prepared is like any other, and another layer may be taken for it", async () => {
+    test("a cut and a wake that were prepared are like any other, and another layer may be taken for it", async () => {
       const { machine, guest, chain } = await wake(template);
       await machine.prepareCut(1, await subject.newLayer());
       const changed = await guest.hold(2 * PAGE_BATCH_BYTES_MAX, 11);
@@ -286,7 +289,7 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
       expect(second.indexes.length).toBeGreaterThan(0);
       guest.close();
       await machine.kill();
-      const woken = await wake({ indexes, bytes, devices, layers: chain.layerPaths });
+      const woken = await wake({ indexes, bytes, devices, layers: chain.layerPaths }, true);
       expect(await woken.guest.held()).toBe(changed);
       expect(await woken.guest.readDisk(0, DISK_BYTES)).toBe(older);
     });

@@ -5,6 +5,7 @@ const failing = [
   "substrate.takeSpare",
   "substrate.bootCold",
   "substrate.facts",
+  "machine.prepareWake",
   "machine.attachDisk",
   "machine.injectMemory",
   "machine.loadDevices",

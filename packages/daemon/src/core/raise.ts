@@ -2,8 +2,8 @@
  * Raise: one mechanism for every route on which an agent gets a machine: create, wake, recover, cold
  * start. Take a process, put the state into it, pass the gate, record the let-out, thaw.
  *
- * - I1: the generation is taken (compare-and-set on the row) before the machine gets the disk. Memory goes
- *   in beside that: it is nobody's but this process's.
+ * - I1: the generation is taken (compare-and-set on the row) before the machine gets a disk to write. Memory and
+ *   what lies below the disk's top go in beside that: they are this process's own, or for reading alone.
  * - I3: an attempt that ends before the let-out is recorded leaves the checkpoint as it was and can be
  *   repeated; the generation it took stays used. The let-out is recorded before the thaw is sent.
  * - I4: until then the workload is frozen and the link carries control operations only.
@@ -25,7 +25,7 @@ import { engineLimits } from "./limit.ts";
 import { Phases } from "./phases.ts";
 import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
-import type { Machine, MachineSpec, MemoryBase } from "./ports/substrate.ts";
+import type { DiskChain, Machine, MachineSpec, MemoryBase } from "./ports/substrate.ts";
 import { connectAgain } from "./reconnect.ts";
 import { passGate } from "./wake-gate.ts";
 
@@ -73,7 +73,8 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
   let memory = Promise.resolve();
   let report: WakeReport;
   try {
-    machine = await prepareMachine(actor, origin, spec, topLayer);
+    const chain = await actor.disk([...origin.lowerLayers, topLayer]);
+    machine = await takeMachine(actor, origin, spec, topLayer, chain);
     phases.mark("machine");
     memory = origin.state === null ? memory : machine.injectMemory(origin.state.pages());
     memory.catch(() => undefined); // Awaited with the disk, or after the machine was ended.
@@ -92,16 +93,17 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     const [link] = await atOnce([
       connect(actor, machine),
       actor.save({ state: "waking", generation, lease, paused: null }),
-      origin.state === null ? null : createTopLayer(actor, topLayer),
+      origin.state === null ? null : prepareState(actor, machine, topLayer, chain),
     ]);
     actor.machine = machine;
     actor.base = origin.base;
     await actor.step(`${verb}.claimed`);
     phases.mark("claim");
 
-    await loadState(actor, machine, origin, topLayer, memory, phases);
-    await machine.run();
-    await syncOrFail(actor, link, machine, generation, origin.state === null);
+    await loadState(machine, origin, chain, memory, phases);
+    // The first words wait in the link when the guest begins to run.
+    const synced = syncOrFail(actor, link, machine, generation, origin.state === null);
+    await Promise.all([machine.run(), synced]);
     phases.mark("first-answer");
     await actor.step(`${verb}.restored`);
 
@@ -201,11 +203,12 @@ function verbOf(route: Route): RaiseVerb {
   }
 }
 
-async function prepareMachine(
+async function takeMachine(
   actor: Actor,
   origin: Origin,
   spec: MachineSpec,
   topLayer: LayerId,
+  chain: DiskChain,
 ): Promise<Machine> {
   const { parts, agent } = actor;
   if (origin.capturedOn !== null) {
@@ -213,7 +216,7 @@ async function prepareMachine(
   }
   if (origin.state !== null) return parts.substrate.takeSpare(spec);
   await createTopLayer(actor, topLayer);
-  return parts.substrate.bootCold(spec, await actor.disk([...origin.lowerLayers, topLayer]));
+  return parts.substrate.bootCold(spec, chain);
 }
 
 async function connect(actor: Actor, machine: Machine): Promise<GuestLink> {
@@ -222,20 +225,28 @@ async function connect(actor: Actor, machine: Machine): Promise<GuestLink> {
   return link;
 }
 
+async function prepareState(
+  actor: Actor,
+  machine: Machine,
+  topLayer: LayerId,
+  chain: DiskChain,
+): Promise<void> {
+  await atOnce([createTopLayer(actor, topLayer), machine.prepareWake(chain)]);
+}
+
 function createTopLayer(actor: Actor, layer: LayerId): Promise<void> {
   return actor.parts.checkpoints.createLayer(actor.id, layer, actor.agent.shape.diskBytes);
 }
 
 async function loadState(
-  actor: Actor,
   machine: Machine,
   origin: Origin,
-  topLayer: LayerId,
+  chain: DiskChain,
   memory: Promise<void>,
   phases: Phases,
 ): Promise<void> {
   if (origin.state === null) return;
-  await machine.attachDisk(await actor.disk([...origin.lowerLayers, topLayer]));
+  await machine.attachDisk(chain);
   phases.mark("disk");
   await memory;
   phases.mark("memory");

@@ -80,6 +80,11 @@ export interface Machine {
   /** Called for every event from now on, and at once for one that already happened. Returns the undo. */
   onEvent(listener: (event: MachineEvent) => void): () => void;
 
+  /**
+   * Makes `attachDisk(chain)` and `loadDevices` quick: opens what lies below the chain's top, for reading
+   * alone, and begins to wait for state. The top need not exist yet. Need not be called; once.
+   */
+  prepareWake(chain: DiskChain): Promise<void>;
   /** Gives the VM process the files of `chain` and puts them behind its disk. Before `run`. */
   attachDisk(chain: DiskChain): Promise<void>;
   /** Writes pages over the base. Only before the first `run`. */

@@ -81,6 +81,10 @@ export class FakeMachine implements Machine {
     return this.#do("isRunning", () => this.#process.running);
   }
 
+  prepareWake(): Promise<void> {
+    return this.#do("prepareWake", () => undefined);
+  }
+
   changedPages(): Promise<number> {
     return this.#do("changedPages", () => this.#process.memory.privatePages().length);
   }

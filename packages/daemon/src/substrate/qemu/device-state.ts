@@ -25,16 +25,20 @@ export async function saveDeviceState(
   return folder.takeFile(folder.devicesPath, qemuLimits.deviceStateBytes);
 }
 
-/** Into a process that was started to wait for it. Once. */
+/** Makes a process that was started to wait for state listen for it. Once, before `loadDeviceState`. */
+export async function expectDeviceState(qmp: QmpClient, folder: RunFolder): Promise<void> {
+  await qmp.execute("migrate-set-capabilities", {
+    capabilities: [{ capability: "events", state: true }],
+  });
+  await qmp.execute("migrate-incoming", { uri: `unix:${folder.incomingPath}` });
+}
+
 export async function loadDeviceState(
   qmp: QmpClient,
   folder: RunFolder,
   state: Uint8Array,
   clock: Clock,
 ): Promise<void> {
-  await qmp.execute("migrate-set-capabilities", {
-    capabilities: [{ capability: "events", state: true }],
-  });
   const loaded = Promise.withResolvers<undefined>();
   const undo = qmp.onEvent(({ name, data }) => {
     if (name !== "MIGRATION") return;
@@ -45,7 +49,6 @@ export async function loadDeviceState(
   void qmp.ended.then(({ detail }) => loaded.reject(refused(detail)));
   loaded.promise.catch(() => undefined);
   try {
-    await qmp.execute("migrate-incoming", { uri: `unix:${folder.incomingPath}` });
     const sent = send(folder.incomingPath, state);
     sent.catch(() => undefined);
     await withDeadline(clock, qemuLimits.loadMs, "Loading device state", loaded.promise);

@@ -26,6 +26,8 @@ export interface LayerNotes {
 const layerNode = (path: string): string =>
   `layer-${createHash("sha256").update(path).digest("hex").slice(0, 20)}`;
 
+const IMAGE_NODE = "image";
+
 /** A merge copies at disk speed; a disk of 1 TiB is the largest there is. */
 const MERGE_DEADLINE_MS = 6 * 3600 * 1000;
 const MERGE_JOB = "merge-layers";
@@ -36,6 +38,7 @@ export class Disk {
   readonly #clock: Clock;
   /** Files of the layers, lowest first; null: known to an earlier daemon. */
   #layers: string[] | null;
+  #isBelowOpen = false;
   /** A layer that is open and not yet in the chain. */
   #prepared: string | null = null;
 
@@ -50,6 +53,17 @@ export class Disk {
   /** Path of the layer that is written now, null where no disk is attached. */
   async topPath(): Promise<string | null> {
     return (await this.#known()).at(-1) ?? null;
+  }
+
+  /** Opens what lies below the top, once, for reading alone. The name of its highest node. */
+  async openBelow({ imagePath, layerPaths }: DiskChain): Promise<string | null> {
+    const lower = layerPaths.slice(0, -1);
+    const graph = chainOptions(imagePath, lower);
+    if (graph !== null && !this.#isBelowOpen) await this.#add(graph);
+    this.#isBelowOpen = true;
+    const highest = lower.at(-1);
+    if (highest !== undefined) return layerNode(highest);
+    return imagePath === null ? null : IMAGE_NODE;
   }
 
   async attach(chain: DiskChain): Promise<void> {
@@ -68,15 +82,16 @@ export class Disk {
       throw new PerdureError("machine_failed", "Cannot attach a disk: the machine has one");
     }
     await this.#notes.writeLayers(layerPaths);
-    const graph = chainOptions(imagePath, layerPaths);
-    await this.#add(graph);
+    const backing = await this.openBelow(chain);
+    const top = layerPaths.at(-1) ?? "";
+    await this.#add(layerOptions(top, backing, false));
     await this.#qmp.execute("blockdev-reopen", {
       options: [
         {
           driver: "throttle",
           "node-name": node.throttle,
           "throttle-group": node.throttleGroup,
-          file: graph["node-name"],
+          file: layerNode(top),
           discard: "unmap",
         },
       ],
@@ -204,29 +219,27 @@ export class Disk {
   }
 }
 
-/** The whole chain as one nested description: one round trip, whatever its length. */
+/** A chain that is only read, as one nested description: one round trip, whatever its length. */
 function chainOptions(
   imagePath: string | null,
   layerPaths: readonly string[],
-): Record<string, unknown> {
+): Record<string, unknown> | null {
   let below: Record<string, unknown> | null =
     imagePath === null
       ? null
       : {
           driver: "raw",
-          "node-name": "image",
+          "node-name": IMAGE_NODE,
           ...access(true),
-          file: fileOf(imagePath, "image-file", true),
+          file: fileOf(imagePath, `${IMAGE_NODE}-file`, true),
         };
-  for (const [number, path] of layerPaths.entries()) {
-    below = layerOptions(path, below, number < layerPaths.length - 1);
-  }
-  return below ?? {};
+  for (const path of layerPaths) below = layerOptions(path, below, true);
+  return below;
 }
 
 function layerOptions(
   path: string,
-  backing: Record<string, unknown> | null,
+  backing: Record<string, unknown> | string | null,
   readOnly: boolean,
 ): Record<string, unknown> {
   return {

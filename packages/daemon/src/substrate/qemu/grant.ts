@@ -57,7 +57,8 @@ export class Grants {
     if (this.#enabled) await chown(path, 0, 0).catch(() => undefined);
   }
 
-  async disk(chain: DiskChain, to: Credentials): Promise<void> {
+  /** What lies below the top of a chain, and the way to it. */
+  async below(chain: DiskChain, to: Credentials): Promise<void> {
     if (!this.#enabled) return;
     const top = chain.layerPaths.at(-1);
     for (const lower of chain.layerPaths.slice(0, -1)) {
@@ -65,7 +66,7 @@ export class Grants {
       if (top === undefined || dirname(lower) !== dirname(top)) await this.#reachable(lower);
     }
     if (chain.imagePath !== null) await this.readable(chain.imagePath);
-    if (top !== undefined) await this.top(top, to);
+    if (top !== undefined) await this.#folder(dirname(top), to);
   }
 
   /** The layer that this process writes, and the folder that it lies in. */

@@ -16,7 +16,7 @@ import type {
   MachineRecord,
 } from "../../core/ports/substrate.ts";
 import { ConsoleTail } from "./console-tail.ts";
-import { loadDeviceState, saveDeviceState } from "./device-state.ts";
+import { expectDeviceState, loadDeviceState, saveDeviceState } from "./device-state.ts";
 import { Disk } from "./disk.ts";
 import type { Grants } from "./grant.ts";
 import { readPages, writePages, type MemoryWorkers } from "./guest-memory.ts";
@@ -64,6 +64,7 @@ export class QemuMachine implements Machine {
   readonly #disk: Disk;
   readonly #process: ProcessIdentity;
   #stage: "waiting" | "ready" | "ran";
+  #isPrepared = false;
   #killed: Promise<void> | null = null;
   #released = false;
   #sees: Promise<boolean> | null = null;
@@ -100,9 +101,22 @@ export class QemuMachine implements Machine {
     return this.#watch.onEvent(listener);
   }
 
+  async prepareWake(chain: DiskChain): Promise<void> {
+    this.#assertNot("ran", "prepare a wake");
+    const { grants, credentials, qmp, folder } = this.#parts;
+    await Promise.all([
+      grants.below(chain, credentials).then(() => this.#disk.openBelow(chain)),
+      expectDeviceState(qmp, folder),
+    ]);
+    this.#isPrepared = true;
+  }
+
   async attachDisk(chain: DiskChain): Promise<void> {
     this.#assertNot("ran", "attach a disk");
-    await this.#parts.grants.disk(chain, this.#parts.credentials);
+    const { grants, credentials } = this.#parts;
+    if (!this.#isPrepared) await grants.below(chain, credentials);
+    const top = chain.layerPaths.at(-1);
+    if (top !== undefined) await grants.top(top, credentials);
     await this.#disk.attach(chain);
   }
 
@@ -114,6 +128,7 @@ export class QemuMachine implements Machine {
   async loadDevices(state: Uint8Array): Promise<void> {
     if (this.#stage !== "waiting") throw this.#tooLate("load device state");
     const { qmp, folder, clock } = this.#parts;
+    if (!this.#isPrepared) await expectDeviceState(qmp, folder);
     await loadDeviceState(qmp, folder, state, clock);
     this.#stage = "ready";
   }
