@@ -22,9 +22,9 @@ export interface LayerNotes {
   readLayers(): Promise<string[]>;
 }
 
-/** Names of nodes follow from the files, so that a later daemon knows them; at most 31 characters. */
+/** Names of nodes follow from the files, so that a later daemon knows them; short, see `chainOptions`. */
 const layerNode = (path: string): string =>
-  `layer-${createHash("sha256").update(path).digest("hex").slice(0, 20)}`;
+  `l${createHash("sha256").update(path).digest("hex").slice(0, 12)}`;
 
 const IMAGE_NODE = "image";
 
@@ -84,7 +84,7 @@ export class Disk {
     await this.#notes.writeLayers(layerPaths);
     const backing = await this.openBelow(chain);
     const top = layerPaths.at(-1) ?? "";
-    await this.#add(layerOptions(top, backing, false));
+    await this.#add(topOptions(top, backing));
     await this.#qmp.execute("blockdev-reopen", {
       options: [
         {
@@ -111,7 +111,7 @@ export class Disk {
     }
     await this.#dropPrepared();
     await this.#notes.writeLayers([...layers, path]);
-    await this.#add(layerOptions(path, null, false));
+    await this.#add(topOptions(path, null));
     this.#prepared = path;
   }
 
@@ -219,46 +219,36 @@ export class Disk {
   }
 }
 
-/** A chain that is only read, as one nested description: one round trip, whatever its length. */
+/**
+ * A chain that is only read, as one nested description. What QEMU takes for granted is left out: the
+ * monitor reads a command byte by byte, at about 4 µs each. Backing nodes and their files are read-only.
+ */
 function chainOptions(
   imagePath: string | null,
   layerPaths: readonly string[],
 ): Record<string, unknown> | null {
   let below: Record<string, unknown> | null =
-    imagePath === null
-      ? null
-      : {
-          driver: "raw",
-          "node-name": IMAGE_NODE,
-          ...access(true),
-          file: fileOf(imagePath, `${IMAGE_NODE}-file`, true),
-        };
-  for (const path of layerPaths) below = layerOptions(path, below, true);
-  return below;
+    imagePath === null ? null : { driver: "raw", "node-name": IMAGE_NODE, file: fileOf(imagePath) };
+  for (const path of layerPaths) below = layerOptions(path, below);
+  return below === null ? null : { ...below, "read-only": true };
+}
+
+/**
+ * The layer that is written. Once covered it is sealed for everybody, and the next snapshot opens its
+ * file once more: that it may then be had read-only alone is `auto-read-only`. A top that cannot be
+ * written is never attached.
+ */
+function topOptions(path: string, backing: string | null): Record<string, unknown> {
+  return { ...layerOptions(path, backing), "auto-read-only": true, discard: "unmap" };
 }
 
 function layerOptions(
   path: string,
   backing: Record<string, unknown> | string | null,
-  readOnly: boolean,
 ): Record<string, unknown> {
-  return {
-    driver: "qcow2",
-    "node-name": layerNode(path),
-    ...access(readOnly),
-    file: fileOf(path, `${layerNode(path)}-file`, readOnly),
-    backing,
-  };
+  return { driver: "qcow2", "node-name": layerNode(path), file: fileOf(path), backing };
 }
 
-function fileOf(path: string, name: string, readOnly: boolean): Record<string, unknown> {
-  return { driver: "file", "node-name": name, filename: path, ...access(readOnly) };
-}
-
-/**
- * A layer that was the top is sealed for everybody, and the next snapshot opens its file once more: that
- * it may then be had read-only alone is `auto-read-only`. A top that cannot be written is never attached.
- */
-function access(readOnly: boolean): Record<string, unknown> {
-  return { "read-only": readOnly, "auto-read-only": !readOnly, discard: "unmap" };
+function fileOf(path: string): Record<string, unknown> {
+  return { driver: "file", filename: path };
 }
