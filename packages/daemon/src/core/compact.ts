@@ -11,7 +11,7 @@ import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 
 /** Layers above which a chain is merged at the next cut. At most 16 are ever attached. */
-export const LAYERS_WANTED_MAX = 8;
+export const LAYERS_WANTED_MAX = 5;
 /** Layers that a merge leaves below the top at most. */
 const KEPT_MAX = 4;
 

@@ -70,11 +70,13 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
 
   const topLayer = actor.newLayerId();
   let machine: Machine | null = null;
+  const layer = parts.checkpoints.createLayer(actor.id, topLayer, actor.agent.shape.diskBytes);
+  layer.catch(() => undefined); // Awaited before the machine gets it, or after the machine was ended.
   let memory = Promise.resolve();
   let report: WakeReport;
   try {
     const chain = await actor.disk([...origin.lowerLayers, topLayer]);
-    machine = await takeMachine(actor, origin, spec, topLayer, chain);
+    machine = await takeMachine(actor, origin, spec, chain, layer);
     phases.mark("machine");
     memory = origin.state === null ? memory : machine.injectMemory(origin.state.pages());
     memory.catch(() => undefined); // Awaited with the disk, or after the machine was ended.
@@ -93,7 +95,7 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     const [link] = await atOnce([
       connect(actor, machine),
       actor.save({ state: "waking", generation, lease, paused: null }),
-      origin.state === null ? null : prepareState(actor, machine, topLayer, chain),
+      origin.state === null ? null : atOnce([layer, machine.prepareWake(chain)]),
     ]);
     actor.machine = machine;
     actor.base = origin.base;
@@ -138,7 +140,7 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     });
     phases.mark("record");
   } catch (error) {
-    await undo(actor, machine, memory, topLayer, origin.fallback);
+    await undo(actor, machine, [layer, memory], topLayer, origin.fallback);
     throw PerdureError.from(error);
   }
   actor.watch();
@@ -207,15 +209,15 @@ async function takeMachine(
   actor: Actor,
   origin: Origin,
   spec: MachineSpec,
-  topLayer: LayerId,
   chain: DiskChain,
+  layer: Promise<void>,
 ): Promise<Machine> {
   const { parts, agent } = actor;
   if (origin.capturedOn !== null) {
     assertCompatible(agent.name, origin.capturedOn, await parts.substrate.facts(spec));
   }
   if (origin.state !== null) return parts.substrate.takeSpare(spec);
-  await createTopLayer(actor, topLayer);
+  await layer;
   return parts.substrate.bootCold(spec, chain);
 }
 
@@ -223,19 +225,6 @@ async function connect(actor: Actor, machine: Machine): Promise<GuestLink> {
   const link = await actor.parts.links.connect(machine.linkPath);
   actor.hold(link);
   return link;
-}
-
-async function prepareState(
-  actor: Actor,
-  machine: Machine,
-  topLayer: LayerId,
-  chain: DiskChain,
-): Promise<void> {
-  await atOnce([createTopLayer(actor, topLayer), machine.prepareWake(chain)]);
-}
-
-function createTopLayer(actor: Actor, layer: LayerId): Promise<void> {
-  return actor.parts.checkpoints.createLayer(actor.id, layer, actor.agent.shape.diskBytes);
 }
 
 async function loadState(
@@ -297,14 +286,14 @@ async function syncOrFail(
 async function undo(
   actor: Actor,
   machine: Machine | null,
-  memory: Promise<void>,
+  underWay: readonly Promise<void>[],
   topLayer: LayerId,
   fallback: Lease["fallback"],
 ): Promise<void> {
   const { parts } = actor;
   actor.detach("the wake failed");
   await machine?.kill();
-  await memory.catch(() => undefined);
+  await Promise.allSettled(underWay);
   await parts.checkpoints.removeLayer(actor.id, topLayer);
   if (actor.agent.lease !== null) await actor.save({ state: fallback, lease: null });
 }

@@ -172,7 +172,11 @@ async function captureRunning(
     await actor.step("checkpoint.frozen");
     const clean = await flushed(link, engineLimits.flushFrozenMs);
     await machine.pause();
-    const [batches, devices] = await atOnce([readAll(machine), switchDisk(machine, layerPath)]);
+    const [batches, devices] = await atOnce([
+      readAll(machine),
+      machine.saveDevices(),
+      machine.addLayer(layerPath),
+    ]);
     await actor.step("checkpoint.layer-switched");
     await machine.run();
     await link.thaw();
@@ -189,12 +193,6 @@ async function readAll(machine: Machine): Promise<PageBatch[]> {
   const pages = await machine.privatePages();
   for await (const batch of machine.readPages(pages)) batches.push(batch);
   return batches;
-}
-
-async function switchDisk(machine: Machine, layerPath: string): Promise<Uint8Array> {
-  const devices = await machine.saveDevices();
-  await machine.addLayer(layerPath);
-  return devices;
 }
 
 /** Flush, freeze, flush. Whatever misses its deadline is marked, not fatal. */
