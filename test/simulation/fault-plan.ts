@@ -30,6 +30,7 @@ const failing = [
   "checkpoints.createAgent",
   "checkpoints.linkLayer",
   "checkpoints.createLayer",
+  "checkpoints.syncLayer",
   "checkpoints.open",
   "checkpoints.reserve",
   "checkpoints.write",

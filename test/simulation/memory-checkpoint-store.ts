@@ -149,6 +149,10 @@ export class MemoryCheckpointStore implements CheckpointStore {
     return this.#do("manifest", () => this.#verified(agent, checkpoint).manifest);
   }
 
+  syncLayer(): Promise<void> {
+    return this.#do("syncLayer", () => undefined);
+  }
+
   createLayer(agent: AgentId, layer: LayerId): Promise<void> {
     return this.#do("createLayer", () => {
       this.#require(agent).layers.add(layer);

@@ -109,6 +109,9 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     phases.mark("first-answer");
     await actor.step(`${verb}.restored`);
 
+    // Whatever the guest writes from here on counts once it was let out.
+    const durable = parts.checkpoints.syncLayer(actor.id, topLayer);
+    durable.catch(() => undefined);
     report = await passGate({
       link,
       clock: parts.clock,
@@ -130,6 +133,7 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
       },
     });
     phases.mark("gate");
+    await durable;
     await actor.save({
       state: "awake",
       lease: { ...lease, letOut: true },

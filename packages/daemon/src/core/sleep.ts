@@ -99,6 +99,7 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
   const layers = actor.newestLayers();
   const nextTop = actor.newLayerId();
   await parts.checkpoints.createLayer(actor.id, nextTop, shape.diskBytes);
+  await parts.checkpoints.syncLayer(actor.id, nextTop);
   // Recorded before the switch: an empty layer above the real top reads the same, a missing one loses data.
   await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
   await actor.step("checkpoint.layer-recorded");

@@ -22,6 +22,7 @@ describe("an attempt that ends before the let-out", () => {
   const points = [
     "checkpoints.open",
     "checkpoints.createLayer",
+    "checkpoints.syncLayer",
     "substrate.facts",
     "substrate.takeSpare",
     "links.connect",

@@ -34,7 +34,7 @@ export class EmptyLayers {
     this.#qemuImg = qemuImg;
   }
 
-  /** Makes a new file; its content is durable, its name after a sync of the folder. */
+  /** Makes a new file; durable after a sync of it and of its folder. */
   async create(path: string, diskBytes: number): Promise<void> {
     let pattern = this.#patterns.get(diskBytes);
     if (pattern === undefined) {
@@ -47,7 +47,6 @@ export class EmptyLayers {
     try {
       for (const run of runs) await file.write(run.bytes, 0, run.bytes.length, run.offset);
       await file.truncate(bytes);
-      await file.sync();
     } catch (error) {
       await rm(path, { force: true });
       throw error;

@@ -18,7 +18,7 @@ import type {
   StoreStep,
 } from "../../core/ports/checkpoint-store.ts";
 import type { Clock } from "../../core/ports/clock.ts";
-import { FOLDER_MODE, syncFolder } from "../durable.ts";
+import { FOLDER_MODE, syncFile, syncFolder } from "../durable.ts";
 import type { KeyRing } from "../key-ring.ts";
 import { diskFull, isDiskFull, storeError } from "../store-error.ts";
 import { WorkPool } from "../work/pool.ts";
@@ -160,8 +160,15 @@ export class LocalCheckpointStore implements CheckpointStore {
 
   async createLayer(agent: AgentId, layer: LayerId, diskBytes: number): Promise<void> {
     const folder = this.#context.folder(agent);
-    await this.#change(agent, `make disk layer "${layer}"`, async () => {
-      await this.#emptyLayers.create(folder.layer(layer), diskBytes);
+    await this.#change(agent, `make disk layer "${layer}"`, () =>
+      this.#emptyLayers.create(folder.layer(layer), diskBytes),
+    );
+  }
+
+  async syncLayer(agent: AgentId, layer: LayerId): Promise<void> {
+    const folder = this.#context.folder(agent);
+    await this.#change(agent, `make disk layer "${layer}" durable`, async () => {
+      await syncFile(folder.layer(layer));
       await syncFolder(folder.layers);
     });
   }

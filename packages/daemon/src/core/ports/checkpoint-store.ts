@@ -111,8 +111,9 @@ export interface CheckpointStore {
   /** The manifest alone, verified. */
   manifest(agent: AgentId, checkpoint: CheckpointId): Promise<Manifest>;
 
-  /** Makes an empty layer of `diskBytes` for the agent. Durable. */
+  /** Makes an empty layer of `diskBytes` for the agent. Durable after `syncLayer`. */
   createLayer(agent: AgentId, layer: LayerId, diskBytes: number): Promise<void>;
+  syncLayer(agent: AgentId, layer: LayerId): Promise<void>;
   /** Puts an immutable layer of a template into the agent's folder (hard link, or a copy). Durable. */
   linkLayer(agent: AgentId, layer: LayerId, fromPath: string): Promise<void>;
   layerPath(agent: AgentId, layer: LayerId): string;

@@ -134,11 +134,13 @@ export class Grants {
 
 /** Root's, with a group, without following a link. */
 async function own(path: string, gid: number, mode: number): Promise<void> {
-  if ((await lstat(path)).isSymbolicLink()) {
+  const now = await lstat(path);
+  if (now.isSymbolicLink()) {
     throw new PerdureError("machine_failed", `"${path}" is a symbolic link`);
   }
-  await chown(path, 0, gid);
-  await chmod(path, mode);
+  // Where it is so already nothing is written: a change would wait for the file system's journal.
+  if (now.uid !== 0 || now.gid !== gid) await chown(path, 0, gid);
+  if ((now.mode & 0o7777) !== mode) await chmod(path, mode);
 }
 
 function isInside(folder: string, path: string): boolean {
