@@ -1,6 +1,8 @@
 /** What the parts of the `wake` benchmark share: the image, a folder, the daemon, the settings. */
+import { execFile } from "node:child_process";
 import { chmod, mkdir, mkdtemp } from "node:fs/promises";
 import path from "node:path";
+import { promisify } from "node:util";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createImageStore, defaultImagesDirectory } from "@perdure/daemon/images/image-store.ts";
 import { daemonPaths } from "@perdure/sdk";
@@ -63,5 +65,11 @@ export async function without<T>(pid: number, work: () => Promise<T>): Promise<T
   }
 }
 
-/** A breath for what runs on its own: writes to the disk, timers inside. */
-export const settle = (): Promise<void> => sleep(300);
+/**
+ * A breath for what runs on its own: timers inside, and writes to the disk. What one side left to write
+ * (a large file that was removed is discarded with the next commit) is not to slow the other down.
+ */
+export async function settle(): Promise<void> {
+  await promisify(execFile)("sync");
+  await sleep(300);
+}

@@ -179,8 +179,9 @@ async function captureRunning(
       machine.addLayer(layerPath),
     ]);
     await actor.step("checkpoint.layer-switched");
-    await machine.run();
-    await link.thaw();
+    // The thaw waits in the link when the guest goes on.
+    const thawed = link.thaw();
+    await Promise.all([machine.run(), thawed]);
     return { batches, devices, clean };
   } catch (error) {
     // Where it cannot go on, the machine's own event says that it crashed.

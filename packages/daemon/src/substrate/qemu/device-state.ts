@@ -20,7 +20,6 @@ export async function saveDeviceState(
   qmp: QmpClient,
   folder: RunFolder,
 ): Promise<Uint8Array<ArrayBuffer>> {
-  await rm(folder.devicesPath, { force: true });
   await qmp.execute("xen-save-devices-state", { filename: folder.devicesPath, live: false });
   return folder.takeFile(folder.devicesPath, qemuLimits.deviceStateBytes);
 }

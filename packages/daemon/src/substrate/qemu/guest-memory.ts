@@ -11,7 +11,6 @@ import type { PageBuffers } from "../../core/page-buffers.ts";
 import { PAGE_BATCH_BYTES_MAX, type PageBatch } from "../../core/ports/page.ts";
 import { qemuLimits } from "./limit.ts";
 import type { MemoryTask } from "./memory-worker.ts";
-import type { MemoryArea } from "./page-run.ts";
 
 function startThreads(): Piscina {
   return new Piscina({
@@ -40,12 +39,8 @@ export class MemoryWorkers {
     );
   }
 
-  /** Indexes of private pages, ascending; each thread looks through a part of the memory. */
-  async scan({ process, areas }: MemoryTask): Promise<Uint32Array<ArrayBuffer>> {
-    const parts = shares(areas, qemuLimits.memoryThreads).map(async (share) => {
-      return (await this.#run("scan", { process, areas: share }, [])) as Uint32Array<ArrayBuffer>;
-    });
-    return joined(await Promise.all(parts));
+  async scan(task: MemoryTask): Promise<Uint32Array<ArrayBuffer>> {
+    return (await this.#run("scan", task, [])) as Uint32Array<ArrayBuffer>;
   }
 
   async read(
@@ -77,34 +72,6 @@ export class MemoryWorkers {
       throw PerdureError.from(error, "machine_failed");
     }
   }
-}
-
-/** The areas in `count` parts of about the same size, in order. */
-export function shares(areas: readonly MemoryArea[], count: number): MemoryArea[][] {
-  const whole = areas.reduce((sum, { bytes }) => sum + bytes, 0);
-  const shareBytes = Math.ceil(whole / count / PAGE_BYTES) * PAGE_BYTES;
-  const parts: MemoryArea[][] = Array.from({ length: count }, () => []);
-  let before = 0;
-  for (const area of areas) {
-    for (let done = 0; done < area.bytes;) {
-      const part = Math.floor(before / shareBytes);
-      const bytes = Math.min(area.bytes - done, (part + 1) * shareBytes - before);
-      parts[part]?.push({ address: area.address + done, offset: area.offset + done, bytes });
-      done += bytes;
-      before += bytes;
-    }
-  }
-  return parts;
-}
-
-function joined(parts: readonly Uint32Array<ArrayBuffer>[]): Uint32Array<ArrayBuffer> {
-  const all = new Uint32Array(parts.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const part of parts) {
-    all.set(part, at);
-    at += part.length;
-  }
-  return all;
 }
 
 export const PAGES_PER_BATCH = PAGE_BATCH_BYTES_MAX / PAGE_BYTES;
