@@ -12,7 +12,7 @@ export function storeError(error: unknown, action: string): PerdureError {
     error.check === "signature" ? "checkpoint_signature" : "checkpoint_digest_mismatch",
     `Cannot ${action}: ${error.message}`,
     {
-      hint: "A file changed after it was written: put it back from a copy, or go back to another checkpoint.",
+      hint: "A file changed after it was written: put it back from a copy, go back to another checkpoint, or recover from the disk.",
       details: { part: error.part, check: error.check },
       cause: error,
     },
@@ -40,11 +40,12 @@ export async function diskFull(
   keptFree = 0,
 ): Promise<PerdureError> {
   const free = Math.max(0, (await freeBytes(path)) - keptFree);
+  const missing = Math.max(0, needBytes - free);
   return new PerdureError(
     "disk_full",
     `Cannot ${action}: it needs ${needBytes} bytes and the disk has ${free} free`,
     {
-      hint: `Free some space on the file system of "${path}", then try again.`,
+      hint: `Free ${missing === 0 ? "some space" : `${missing} bytes or more`} on the file system of "${path}", then try again.`,
       details: { needBytes, freeBytes: free },
     },
   );

@@ -175,7 +175,13 @@ async function letOut(actor: Actor, report: WakeReport, phases: Phases): Promise
     letOutAtMs: actor.parts.clock.nowMs(),
     phases: phases.all,
   };
-  await actor.save({ report: final });
+  try {
+    await actor.save({ report: final });
+  } catch (error) {
+    // It is let out, and the report is stored but for its last figures.
+    const { message } = PerdureError.from(error);
+    actor.parts.log("warn", "The last of a wake report could not be stored", { message });
+  }
   return final;
 }
 

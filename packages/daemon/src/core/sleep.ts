@@ -16,7 +16,7 @@ import type { CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
 import { engineLimits } from "./limit.ts";
-import { dropLargeCache } from "./page-cache.ts";
+import { tidyMemory } from "./guest-memory.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
 import type { Machine } from "./ports/substrate.ts";
@@ -34,16 +34,16 @@ export async function sleep(actor: Actor): Promise<void> {
     await actor.step("sleep.begun");
     await compactDisk(actor);
     const layers = actor.newestLayers();
-    if (actor.link !== null) await dropLargeCache(actor, machine, actor.link);
+    const inUse = actor.link === null ? null : await tidyMemory(actor, machine, actor.link);
     const quiet = await quiesce(actor.link);
     await actor.step("sleep.frozen");
     cancelIfWanted(actor);
     await machine.pause();
     const pages = await machine.privatePages();
-    const devices = await machine.saveDevices();
-    await actor.step("sleep.paused");
     const held = await reserve(actor, pages.length);
     try {
+      const devices = await machine.saveDevices();
+      await actor.step("sleep.paused");
       const draft = await draftOf(actor, {
         kind: "sleep",
         name: null,
@@ -57,7 +57,9 @@ export async function sleep(actor: Actor): Promise<void> {
           base: actor.requireBase(),
           pages: machine.readPages(pages),
           devices,
-          ownBase: pages.length * PAGE_BYTES > parts.ownBaseAboveBytes(),
+          // Freed pages differ from the base as well, but they are zero and cost little.
+          ownBase:
+            Math.min(pages.length * PAGE_BYTES, inUse ?? Infinity) > parts.ownBaseAboveBytes(),
         },
         storeStep(actor, "sleep"),
       );

@@ -64,6 +64,12 @@ export async function adoptMachine(
     release: () => undefined,
     cleanUp: () => tools.cgroups.remove(record.id),
   });
-  await machine.catchUp();
+  try {
+    await machine.catchUp();
+  } catch (error) {
+    // The monitor takes one connection: the next try needs it.
+    await machine.release();
+    throw error;
+  }
   return machine;
 }

@@ -5,16 +5,16 @@ const MIB = 1024 * 1024;
 
 test("what starts slowly and injects quickly needs a base of its own later", () => {
   const evens = [
-    [50, 500_000],
-    [100, 500_000],
+    [50, 1_000_000],
     [100, 1_000_000],
+    [100, 2_000_000],
   ].map(([startMs = 0, bytesPerMs = 0]) => {
     const even = new BreakEven();
     even.started(startMs);
     even.injected(100 * bytesPerMs, 100);
     return even.bytes;
   });
-  expect(evens).toEqual([25_000_000, 50_000_000, 100_000_000]);
+  expect(evens).toEqual([50_000_000, 100_000_000, 200_000_000]);
 });
 
 test("one busy moment, and what is too little to tell, change nothing", () => {
@@ -28,7 +28,7 @@ test("one busy moment, and what is too little to tell, change nothing", () => {
 test("the answer stays within bounds", () => {
   const even = new BreakEven();
   even.started(1);
-  expect(even.bytes).toBe(16 * MIB);
+  expect(even.bytes).toBe(32 * MIB);
   for (let i = 0; i < 20; i++) even.started(20_000);
   expect(even.bytes).toBe(256 * MIB);
 });

@@ -8,8 +8,11 @@ const startMsAtFirst = 90;
 const bytesPerMsAtFirst = 1_000_000;
 /** Fewer bytes say more about the first system call than about the rate. */
 const measuredBytesMin = 8 * 1024 * 1024;
-/** Bounds within which the answer stays, whatever a busy moment measured. */
-const limits = { min: 16 * 1024 * 1024, max: 256 * 1024 * 1024 };
+/**
+ * Bounds within which the answer stays, whatever a busy moment measured. A base is the whole memory on
+ * the disk, so little is never worth one.
+ */
+const limits = { min: 32 * 1024 * 1024, max: 256 * 1024 * 1024 };
 const remembered = 9;
 
 export class BreakEven {

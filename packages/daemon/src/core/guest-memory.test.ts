@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { droppableBytes } from "./page-cache.ts";
-import type { GuestStats } from "./ports/guest-link.ts";
+import { droppableBytes } from "./guest-memory.ts";
+import type { GuestMemory } from "./ports/guest-link.ts";
 
 const MIB = 1024 * 1024;
 
-const stats = (anon: number, shmem: number, cached: number): GuestStats =>
-  ({ anonBytes: anon * MIB, shmemBytes: shmem * MIB, cachedBytes: cached * MIB }) as GuestStats;
+const stats = (anon: number, shmem: number, cached: number): GuestMemory =>
+  ({ anonBytes: anon * MIB, shmemBytes: shmem * MIB, cachedBytes: cached * MIB }) as GuestMemory;
 
 test.each([
   ["fresh: the cache is the base's", stats(1, 0, 40), 2, 1],
