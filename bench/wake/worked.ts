@@ -31,7 +31,9 @@ export async function measureWorked({ context, daemon, shape, stock }: Place): P
     await sleep(IDLE_MS);
     const usedBytes = heldBytes(await run(agent, ["cat", "/proc/meminfo"]));
     await agent.sleep();
-    const packBytes = await diskUsage(path.join(agent.folder, "packs"));
+    // A base of the agent's own would hold what the packs do not.
+    const stored = ["packs", "bases"].map((name) => diskUsage(path.join(agent.folder, name)));
+    const packBytes = (await Promise.all(stored)).reduce((sum, bytes) => sum + bytes);
     packs.push(packBytes);
     used.push(usedBytes);
     ratios.push(packBytes / usedBytes);
