@@ -33,14 +33,25 @@ export function defaultImagesDirectory(
 
 /** Opens `directory`, which need not exist: then it holds no images. Nothing to close. */
 export function createImageStore(directory: string): ImageSource {
-  const load = async (id: string): Promise<Image | null> => {
+  // A record is what its digest says, so it is read and checked once; its files may go at any time.
+  const known = new Map<string, { readonly image: Image; readonly recordBytes: number }>();
+
+  const read = async (id: string): Promise<void> => {
     const at = path.join(directory, id);
-    const text = await readFile(path.join(at, recordFile), "utf8").catch(() => null);
-    const record = text === null ? null : readRecord(text);
-    if (record === null) return null;
-    const image = toImage(record, at);
-    const files = [image.kernel, image.initramfs, ...(image.rootfs === null ? [] : [image.rootfs])];
-    return image.id === id && (await Promise.all(files.map(isWhole))).every(Boolean) ? image : null;
+    const bytes = await readFile(path.join(at, recordFile)).catch(() => null);
+    const record = bytes === null ? null : readRecord(bytes.toString("utf8"));
+    const image = record === null ? null : toImage(record, at);
+    if (bytes !== null && image?.id === id) known.set(id, { image, recordBytes: bytes.length });
+  };
+
+  const load = async (id: string): Promise<Image | null> => {
+    if (!known.has(id)) await read(id);
+    const found = known.get(id);
+    if (found === undefined) return null;
+    const { kernel, initramfs, rootfs } = found.image;
+    const record = { path: path.join(directory, id, recordFile), bytes: found.recordBytes };
+    const files = [record, kernel, initramfs, ...(rootfs === null ? [] : [rootfs])];
+    return (await Promise.all(files.map(isWhole))).every(Boolean) ? found.image : null;
   };
 
   return {
