@@ -294,6 +294,33 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
       expect(await woken.guest.readDisk(0, DISK_BYTES)).toBe(older);
     });
 
+    test("layers are merged into the top that is written, and into no other", async () => {
+      const { machine, guest, chain } = await wake(template);
+      const onDisk = await guest.writeDisk(0, DISK_BYTES, 14);
+      const next = await subject.newLayer();
+      const [below = ""] = chain.layerPaths;
+      await refuses(machine.mergeLayers(below, next), "machine_failed");
+      await machine.pause();
+      await machine.addLayer(next);
+      await machine.run();
+      await refuses(machine.mergeLayers(below, chain.layerPaths.at(-1) ?? ""), "machine_failed");
+      await machine.mergeLayers(below, next);
+      expect(await guest.readDisk(0, DISK_BYTES)).toBe(onDisk);
+    });
+
+    test("a machine of a record lives until it is ended by it", async () => {
+      const { machine } = await wake(template);
+      const { record } = machine;
+      expect(await substrate.isAlive(record)).toBe(true);
+      const other = { ...record, startTicks: record.startTicks + 1 };
+      expect(await substrate.isAlive(other)).toBe(false);
+      await substrate.end(other);
+      expect(await machine.isRunning()).toBe(true);
+      await substrate.end(record);
+      expect(await substrate.isAlive(record)).toBe(false);
+      await substrate.end(record);
+    });
+
     test("run and pause may be repeated, and time stands still in between", async () => {
       const { machine, guest } = await wake(template);
       await machine.run();

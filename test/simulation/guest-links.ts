@@ -32,6 +32,8 @@ function createLink(wire: GuestWire): GuestLink {
     droppedFrames: 0,
     closed: wire.closed,
     close: (reason) => wire.close(reason),
+    hold: () => undefined,
+    release: () => undefined,
 
     info: (deadlineMs) =>
       wire.control("info", deadlineMs, (guest) => ({

@@ -1,4 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { checkpoint, count, create, verb } from "../../../../test/simulation/scene.ts";
+import { World } from "../../../../test/simulation/world.ts";
 import { LAYERS_WANTED_MAX, layersToKeep } from "./compact.ts";
 
 describe("a merge of disk layers", () => {
@@ -33,3 +36,37 @@ describe("a merge of disk layers", () => {
     expect(copied).toBeLessThan(1000 * 12);
   });
 });
+
+describe.each(["freeze", "daemon"] as const)(
+  "a checkpoint that the %s ends after its layer was recorded",
+  (end) => {
+    test.each([2, 3, 4, 5, 6, 7, 8, 9, 10])(
+      "is followed by a sleep that loses nothing of the disk, after %i layers",
+      async (cycles) => {
+        const world = new World();
+        await world.execute(create("a1"));
+        for (let i = 0; i < cycles; i++) {
+          await count(world, "a1", 1);
+          await world.execute(verb("sleep", "a1"));
+          await world.execute(verb("wake", "a1"));
+        }
+        if (end === "freeze") {
+          world.faults.fail("link.freeze", "freeze_timeout");
+          await expect(world.execute(checkpoint("a1", "cut"))).rejects.toThrow();
+          world.faults.clear();
+        } else {
+          world.atStep = (step) => (step === "checkpoint.layer-recorded" ? "daemon" : null);
+          await world.executeOrDie(checkpoint("a1", "cut"));
+          world.atStep = null;
+          await world.restart();
+        }
+        expect(await count(world, "a1", 1)).toBe(cycles + 1);
+        await world.execute(verb("sleep", "a1"));
+        await world.execute(verb("wake", "a1"));
+        await world.time.flush();
+        expect(await violationsOf(world)).toEqual([]);
+        expect(await count(world, "a1", 1)).toBe(cycles + 2);
+      },
+    );
+  },
+);

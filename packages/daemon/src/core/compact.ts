@@ -5,12 +5,14 @@
  * downwards, so each byte is copied a logarithmic number of times.
  *
  * The layers that were merged stay whole for as long as a checkpoint names them (I2). A daemon that dies
- * between the merge and its record leaves a record that reads the same: the top holds it all.
+ * between the merge and its record leaves a record that reads the same: the top holds it all. A checkpoint
+ * that failed leaves a record whose top is empty and is not what the machine writes: then nothing is
+ * merged, because the machine's top would be taken for one that lies below.
  */
-import { PerdureError } from "@perdure/protocol";
+import { PerdureError, type LayerId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 
-/** Layers above which a chain is merged at the next cut. At most 16 are ever attached. */
+/** Layers above which a chain is merged at the next cut. */
 export const LAYERS_WANTED_MAX = 5;
 /** Layers that a merge leaves below the top at most. */
 const KEPT_MAX = 4;
@@ -27,7 +29,8 @@ export async function compactDisk(actor: Actor): Promise<void> {
     const kept = layersToKeep(sizes);
     const below = lease.lowerLayers[kept - 1];
     if (below === undefined || kept === lease.lowerLayers.length) return;
-    await actor.requireMachine().mergeLayers(checkpoints.layerPath(actor.id, below));
+    const pathOf = (layer: LayerId): string => checkpoints.layerPath(actor.id, layer);
+    await actor.requireMachine().mergeLayers(pathOf(below), pathOf(lease.topLayer));
     await actor.save({ lease: { ...lease, lowerLayers: lease.lowerLayers.slice(0, kept) } });
   } catch (error) {
     const { message } = PerdureError.from(error);

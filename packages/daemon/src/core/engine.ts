@@ -41,7 +41,7 @@ import type { FileFacts } from "./ports/guest-link.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
 import { recover } from "./recover.ts";
 import { remove } from "./remove.ts";
-import { collectAll, isSettled, restart, settle } from "./restart.ts";
+import { collectAll, isSettled, restart, settle, giveUp } from "./restart.ts";
 import { sleep, takeCheckpoint } from "./sleep.ts";
 import { startCold } from "./start.ts";
 import { stop } from "./stop.ts";
@@ -182,16 +182,16 @@ export class Engine implements Commands {
         }, true);
         return letOut(actor);
       case "recover":
-        await exclusive(async () => {
+        await this.#aloneWithoutMachine(actor, async () => {
           ruleFor("recover", actor.agent);
           await recover(actor, command.from);
-        }, true);
+        });
         return letOut(actor);
       case "remove":
-        await exclusive(async () => {
+        await this.#aloneWithoutMachine(actor, async () => {
           ruleFor("remove", actor.agent);
           await remove(actor);
-        }, true);
+        });
         return agentView(actor.agent);
     }
   }
@@ -262,10 +262,20 @@ export class Engine implements Commands {
     await this.#alone(actor, wakeIfAsleep, true);
   };
 
+  /** As `#alone`, for verbs that do without the machine where it cannot be taken over. */
+  #aloneWithoutMachine<T>(actor: Actor, work: () => Promise<T>): Promise<T> {
+    return this.#alone(actor, work, true, (error) => giveUp(actor, error));
+  }
+
   /** Runs `work` alone on the agent, once it is settled. */
-  #alone<T>(actor: Actor, work: () => Promise<T>, urgent: boolean): Promise<T> {
+  #alone<T>(
+    actor: Actor,
+    work: () => Promise<T>,
+    urgent: boolean,
+    unsettled: (error: unknown) => Promise<void> = rethrow,
+  ): Promise<T> {
     return actor.lane.exclusive(async () => {
-      await this.#settle(actor);
+      await this.#settle(actor).catch(unsettled);
       const done = await work();
       // What it let go of has ended, or it would have failed.
       actor.ending = null;
@@ -380,4 +390,8 @@ function isLeft(actor: Actor): boolean {
 
 function letOut(actor: Actor): LetOut {
   return { agent: agentView(actor.agent), report: actor.agent.report };
+}
+
+function rethrow(error: unknown): never {
+  throw PerdureError.from(error);
 }

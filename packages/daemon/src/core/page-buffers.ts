@@ -3,7 +3,7 @@
  * holds, which is dearer than the copy into it.
  *
  * - I1 A buffer is in one place: here, or with whoever took it.
- * - I2 At most `retainedMax` stay here once one comes back, however many were made.
+ * - I2 At most `retainedMax` stay here after use, however many were made.
  */
 import { PAGE_BATCH_BYTES_MAX } from "./ports/page.ts";
 
@@ -21,6 +21,11 @@ export class PageBuffers {
   /** Takes a buffer that nobody uses any more; those of other sizes are left to the collector. */
   give(buffer: ArrayBuffer): void {
     if (buffer.byteLength === PAGE_BATCH_BYTES_MAX) this.#free.push(buffer);
+    this.trim();
+  }
+
+  /** Leaves all but `retainedMax` to the collector. */
+  trim(): void {
     this.#free.length = Math.min(this.#free.length, retainedMax);
   }
 

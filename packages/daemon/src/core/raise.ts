@@ -3,7 +3,8 @@
  * start. Take a process, put the state into it, pass the gate, record the let-out, thaw.
  *
  * - I1: the generation is taken (compare-and-set on the row) before the machine gets a disk to write. Memory and
- *   what lies below the disk's top go in beside that: they are this process's own, or for reading alone.
+ *   what lies below the disk's top go in beside that: they are this process's own, or for reading alone. (A cold boot has
+ *   its new top before; its CPUs stand still until the claim.)
  * - I3: an attempt that ends before the let-out is recorded leaves the checkpoint as it was and can be
  *   repeated; the generation it took stays used. The let-out is recorded before the thaw is sent.
  * - I4: until then the workload is frozen and the link carries control operations only.

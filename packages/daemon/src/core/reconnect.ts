@@ -39,6 +39,7 @@ export async function goOn(actor: Actor, machine: Machine): Promise<void> {
   try {
     await link.setClock(engineLimits.clockMs);
     await link.thaw();
+    link.release();
   } catch (error) {
     const { message } = PerdureError.from(error);
     actor.parts.log("warn", "A VM that goes on does not answer", { agent: actor.id, message });

@@ -146,7 +146,7 @@ async function adopt(actor: Actor): Promise<void> {
   const { parts, agent } = actor;
   const { lease } = agent;
   if (lease === null) return;
-  if (actor.machine === null) {
+  if (actor.machine === null && (await parts.substrate.isAlive(lease.machine))) {
     const base = await baseOf(actor, lease);
     actor.machine = await parts.substrate.adopt(lease.machine, await actor.spec(base));
     actor.base = base;
@@ -169,6 +169,16 @@ async function adopt(actor: Actor): Promise<void> {
   // A machine that still waits for room tells so again, at once below.
   await actor.save({ state: "awake", paused: null });
   actor.watch();
+}
+
+/** Ends a machine that cannot be taken over, for verbs that can do without it: failed. Holds the lane. */
+export async function giveUp(actor: Actor, error: unknown): Promise<void> {
+  const { lease } = actor.agent;
+  if (lease === null) throw PerdureError.from(error);
+  actor.detach("it cannot be taken over");
+  await actor.parts.substrate.end(lease.machine);
+  const { message } = PerdureError.from(error);
+  await crashed(actor, `The VM could not be taken over and was ended: ${message}`);
 }
 
 /** The base that the lease's machine has mapped. */

@@ -6,7 +6,7 @@ import { PerdureError } from "@perdure/protocol";
 import { beforeEach, describe, expect, test } from "vitest";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
 import { violationsOf } from "../../../../test/simulation/invariant.ts";
-import { count, create, verb } from "../../../../test/simulation/scene.ts";
+import { count, create, recover, verb } from "../../../../test/simulation/scene.ts";
 import { World } from "../../../../test/simulation/world.ts";
 
 const HEALED_MS = 1_000;
@@ -280,4 +280,37 @@ test("nothing is settled, nor a machine ended, by a daemon that closes", async (
   await world.restart();
   expect(await count(world, "a1")).toBe(11);
   await expectWhole();
+});
+
+describe("a machine that cannot be taken over, because its base is gone", () => {
+  async function afterRestart(vm: "lives" | "is gone"): Promise<void> {
+    if (vm === "is gone") (await world.process("a1")).happen("exited", "killed from outside");
+    world.life.end();
+    world.templates.clear();
+    await world.restart();
+  }
+
+  test.each(["lives", "is gone"] as const)("is removed all the same, VM %s", async (vm) => {
+    await afterRestart(vm);
+    await world.execute(verb("remove", "a1"));
+    await expectWhole();
+  });
+
+  test.each(["lives", "is gone"] as const)("is recovered from its disk, VM %s", async (vm) => {
+    await afterRestart(vm);
+    await world.execute(recover("a1", "disk"));
+    expect(await count(world, "a1")).toBe(11);
+    await expectWhole();
+  });
+
+  test("is failed where its VM is gone, so that wake recovers it", async () => {
+    await afterRestart("is gone");
+    expect((await world.agent("a1")).state).toBe("failed");
+  });
+
+  test("is left alone by other verbs while its VM lives", async () => {
+    await afterRestart("lives");
+    await expect(world.execute(verb("sleep", "a1"))).rejects.toThrow(/base/);
+    expect((await world.process("a1")).gone).toBe(false);
+  });
 });

@@ -34,6 +34,8 @@ export async function sleep(actor: Actor): Promise<void> {
     await actor.step("sleep.begun");
     await compactDisk(actor);
     const layers = actor.newestLayers();
+    if (actor.link !== null) await flushed(actor.link, engineLimits.flushMs);
+    // What is not on the disk yet cannot be dropped.
     const inUse = actor.link === null ? null : await tidyMemory(actor, machine, actor.link);
     const quiet = await quiesce(actor.link);
     await actor.step("sleep.frozen");
@@ -100,17 +102,17 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
   if (lease === null) throw new PerdureError("internal", "An awake agent has no lease");
   const layers = actor.newestLayers();
   const nextTop = actor.newLayerId();
-  await parts.checkpoints.createLayer(actor.id, nextTop, shape.diskBytes);
-  await parts.checkpoints.syncLayer(actor.id, nextTop);
-  // Recorded before the switch: an empty layer above the real top reads the same, a missing one loses data.
-  await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
-  await actor.step("checkpoint.layer-recorded");
-
   const pages = await machine.changedPages();
   const held = await reserve(actor, pages);
   try {
+    await parts.checkpoints.createLayer(actor.id, nextTop, shape.diskBytes);
+    await parts.checkpoints.syncLayer(actor.id, nextTop);
     await machine.prepareCut(pages, parts.checkpoints.layerPath(actor.id, nextTop));
     await link.flush(engineLimits.flushMs);
+    // Recorded before the switch: an empty layer above the real top reads the same, a missing one loses data.
+    await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
+    await actor.step("checkpoint.layer-recorded");
+
     const startMs = parts.clock.monotonicMs();
     const cut = await captureRunning(actor, machine, link, nextTop);
     const pauseMs = Math.round((parts.clock.monotonicMs() - startMs) * 100) / 100;
@@ -171,6 +173,7 @@ async function captureRunning(
 ): Promise<RunningCut> {
   const layerPath = actor.parts.checkpoints.layerPath(actor.id, nextTop);
   try {
+    link.hold();
     await link.freeze(engineLimits.freezeMs);
     await actor.step("checkpoint.frozen");
     const clean = await flushed(link, engineLimits.flushFrozenMs);
@@ -184,6 +187,7 @@ async function captureRunning(
     // The thaw waits in the link when the guest goes on.
     const thawed = link.thaw();
     await Promise.all([machine.run(), thawed]);
+    link.release();
     return { batches, devices, clean };
   } catch (error) {
     // Where it cannot go on, the machine's own event says that it crashed.
@@ -199,10 +203,10 @@ async function readAll(machine: Machine): Promise<PageBatch[]> {
   return batches;
 }
 
-/** Flush, freeze, flush. Whatever misses its deadline is marked, not fatal. */
+/** Freeze, and flush what came in between. Whatever misses its deadline is marked, not fatal. */
 async function quiesce(link: GuestLink | null): Promise<Quiet> {
   if (link === null) return { frozen: false, clean: false };
-  await flushed(link, engineLimits.flushMs);
+  link.hold();
   let frozen = true;
   try {
     await link.freeze(engineLimits.freezeMs);

@@ -116,6 +116,14 @@ export class Connection {
     }
   }
 
+  hold(): void {
+    this.#epoch.hold();
+  }
+
+  release(): void {
+    this.#epoch.release();
+  }
+
   close(reason: string): void {
     this.#close(
       new PerdureError("interrupted", `The guest link is closed: ${reason}`, {

@@ -326,3 +326,30 @@ function infoFields(): FieldWriter {
 function silent(): AsyncIterable<Uint8Array> {
   return { [Symbol.asyncIterator]: () => ({ next: () => new Promise(() => undefined) }) };
 }
+
+describe("a link that is held", () => {
+  test("keeps back what users send, lets control through, and sends the rest on release", async () => {
+    const guest = await RawGuest.open();
+    guest.link.hold();
+    const process = guest.link.exec(exec);
+    const flushed = guest.link.flush(5_000);
+    const flush = await guest.frame(frameType.request);
+    guest.respond(flush.stream);
+    await flushed;
+    expect(guest.frames).toHaveLength(1);
+    guest.link.release();
+    const { stream } = await guest.frame(frameType.request, 1);
+    guest.respond(stream, 0, started);
+    expect(await process).toEqual({ process: 1, pid: 9 });
+  });
+
+  test("that is closed leaves nobody waiting", async () => {
+    const guest = await RawGuest.open();
+    guest.link.hold();
+    const process = code(guest.link.exec(exec));
+    const written = code(guest.link.writeStdin(1, bytes(MIB), false));
+    guest.link.close("sleep");
+    expect(await process).toBe("interrupted");
+    expect(await written).toBe("interrupted");
+  });
+});

@@ -38,6 +38,9 @@ export class Epoch {
   #droppedBytes = 0;
   #droppedFrames = 0;
   #eventsAllowed = EVENTS_MAX;
+  /** Frames of users that are kept back; null: they are sent. */
+  #held: Uint8Array[] | null = null;
+  #released: PromiseWithResolvers<undefined> | null = null;
 
   constructor(transport: Transport) {
     this.#transport = transport;
@@ -104,7 +107,7 @@ export class Epoch {
     const stream = new Stream(this, ++this.#lastId, control, events);
     this.#streams.set(stream.id, stream);
     if (!control) this.#userStreams++;
-    this.send(encodeFrame(frameType.request, stream.id, u16(op), fields));
+    this.send(encodeFrame(frameType.request, stream.id, u16(op), fields), control);
     return stream;
   }
 
@@ -113,12 +116,30 @@ export class Epoch {
     this.#eventsAllowed++;
   }
 
-  send(frame: Uint8Array): void {
-    if (this.#closeCause === undefined) this.#transport.send(frame);
+  send(frame: Uint8Array, control: boolean): void {
+    if (this.#closeCause !== undefined) return;
+    if (this.#held === null || control) this.#transport.send(frame);
+    else this.#held.push(frame);
   }
 
-  drained(): Promise<void> {
-    return this.#transport.drained();
+  /** Resolves when bulk data may be sent, or the link is closed. */
+  async drained(): Promise<void> {
+    await this.#released?.promise;
+    await this.#transport.drained();
+  }
+
+  /** Keeps back frames of users; few come, as senders of bulk data wait. */
+  hold(): void {
+    this.#held ??= [];
+    this.#released ??= Promise.withResolvers();
+  }
+
+  release(): void {
+    const held = this.#held ?? [];
+    this.#held = null;
+    for (const frame of held) this.send(frame, false);
+    this.#released?.resolve(undefined);
+    this.#released = null;
   }
 
   forget(stream: Stream, staleBytes: number): void {
@@ -131,6 +152,7 @@ export class Epoch {
   close(cause: PerdureError): void {
     if (this.#closeCause !== undefined) return;
     this.#closeCause = cause;
+    this.release();
     const open = [...this.#streams.values()];
     this.#streams.clear();
     for (const stream of open) stream.onClosed(cause);

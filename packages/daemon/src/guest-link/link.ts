@@ -56,6 +56,14 @@ export class StreamGuestLink implements GuestLink {
     this.#connection.close(reason);
   }
 
+  hold(): void {
+    this.#connection.hold();
+  }
+
+  release(): void {
+    this.#connection.release();
+  }
+
   async info(deadlineMs: number): Promise<GuestInfo> {
     return this.#control.info(deadlineMs);
   }

@@ -29,7 +29,7 @@ export interface StreamEvents {
 
 /** What a stream needs of its epoch. */
 export interface StreamHost {
-  send(frame: Uint8Array): void;
+  send(frame: Uint8Array, control: boolean): void;
   /** The stream is over; up to `staleBytes` of frames for it may be under way. */
   forget(stream: Stream, staleBytes: number): void;
 }
@@ -69,7 +69,7 @@ export class Stream {
   grant(bytes: number): void {
     if (!this.#open) return;
     this.#receiveCredit += bytes;
-    this.#host.send(encodeFrame(frameType.window, this.id, u32(bytes)));
+    this.#host.send(encodeFrame(frameType.window, this.id, u32(bytes)), this.control);
   }
 
   /** Sends one piece that fits credit and frame; split where the magic must not be formed. */
@@ -79,7 +79,10 @@ export class Stream {
     this.#sendCredit -= bytes.length;
     let from = 0;
     for (const point of [...splitPoints(bytes), bytes.length]) {
-      this.#host.send(encodeFrame(frameType.data, this.id, bytes.subarray(from, point)));
+      this.#host.send(
+        encodeFrame(frameType.data, this.id, bytes.subarray(from, point)),
+        this.control,
+      );
       from = point;
     }
   }
@@ -91,13 +94,13 @@ export class Stream {
 
   /** No more data from the host. The stream stays open for the answer. */
   end(): void {
-    if (this.#open) this.#host.send(encodeFrame(frameType.end, this.id, u16(0)));
+    if (this.#open) this.#host.send(encodeFrame(frameType.end, this.id, u16(0)), this.control);
   }
 
   /** Ends the stream without an answer. */
   cancel(): void {
     if (!this.#open) return;
-    this.#host.send(encodeFrame(frameType.cancel, this.id));
+    this.#host.send(encodeFrame(frameType.cancel, this.id), this.control);
     this.abandon();
   }
 

@@ -118,6 +118,14 @@ export interface GuestLink {
    */
   close(reason: string): void;
 
+  /**
+   * Keeps back what users send, until `release`. Once a control operation that is asked for after it was
+   * answered, the guest has taken all that was sent before: nothing more reaches the VM's memory while its
+   * CPUs stand still. (A VM process takes bytes in for a guest that is stopped.)
+   */
+  hold(): void;
+  release(): void;
+
   // Control operations: allowed at any time after `sync`.
   info(deadlineMs: number): Promise<GuestInfo>;
   /**

@@ -118,11 +118,11 @@ export interface Machine {
    */
   addLayer(path: string): Promise<void>;
   /**
-   * Copies what lies between the layer `below` and the top into the top, which then stands on `below`
+   * Copies what lies between the layer `below` and `top` into `top`, which then stands on `below`
    * directly. The guest may run. The layers between are closed and unchanged; nothing to do where there
-   * are none. Takes as long as it takes to copy them.
+   * are none. Takes as long as it takes to copy them. Refused where `top` is not what the machine writes.
    */
-  mergeLayers(below: string): Promise<void>;
+  mergeLayers(below: string, top: string): Promise<void>;
 
   /** Proportional and private memory of the process, bytes, and CPU seconds it used. */
   usage(): Promise<{ pssBytes: number; privateBytes: number; cpuSeconds: number }>;
@@ -168,6 +168,10 @@ export interface Substrate {
    */
   breakEvenBytes(): number;
 
+  /** Whether the very process of this record still runs. */
+  isAlive(record: MachineRecord): Promise<boolean>;
+  /** Ends that process where it runs, and removes what is left of it. Idempotent. */
+  end(record: MachineRecord): Promise<void>;
   /** The machine of this record if that very process still runs, else null. */
   adopt(record: MachineRecord, spec: MachineSpec): Promise<Machine | null>;
   /**

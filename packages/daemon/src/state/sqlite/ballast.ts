@@ -62,16 +62,16 @@ export class Ballast {
       this.#held = true;
     } catch {
       // Someone else took the room meanwhile; the next try may be luckier.
-      rmSync(unfinished, { force: true });
+      removed(unfinished);
     }
     return this.#held;
   }
 
   /** Gives the room up, to the log first. Returns whether there was any. */
   letGo(): boolean {
-    if (!this.#held) return false;
+    // On a full file system that copies on write even a removal may find no room.
+    if (!this.#held || !removed(this.#path)) return false;
     this.#held = false;
-    rmSync(this.#path, { force: true });
     this.giveToLog();
     return true;
   }
@@ -89,6 +89,15 @@ export class Ballast {
     } catch {
       // What the log did not get is still free, or somebody's; changes are tried all the same.
     }
+  }
+}
+
+function removed(path: string): boolean {
+  try {
+    rmSync(path, { force: true });
+    return true;
+  } catch {
+    return false;
   }
 }
 

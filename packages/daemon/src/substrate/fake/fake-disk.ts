@@ -33,11 +33,10 @@ export class FakeDisk {
     this.#layers = [...this.#layers, path];
   }
 
-  mergeLayers(below: string): void {
+  mergeLayers(below: string, top: string): void {
     const kept = this.#layers.indexOf(below) + 1;
-    const { top } = this;
-    if (kept === 0 || top === null) {
-      throw new PerdureError("machine_failed", `"${below}" is no layer of the machine's disk`);
+    if (kept === 0 || top !== this.top) {
+      throw new PerdureError("machine_failed", `"${below}" and "${top}" are not layers to merge`);
     }
     const merged = Object.assign(
       {},

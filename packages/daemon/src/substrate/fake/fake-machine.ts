@@ -116,8 +116,8 @@ export class FakeMachine implements Machine {
     return this.#do("addLayer", () => this.#process.addLayer(path));
   }
 
-  mergeLayers(below: string): Promise<void> {
-    return this.#do("mergeLayers", () => this.#process.mergeLayers(below));
+  mergeLayers(below: string, top: string): Promise<void> {
+    return this.#do("mergeLayers", () => this.#process.mergeLayers(below, top));
   }
 
   usage(): Promise<{ pssBytes: number; privateBytes: number; cpuSeconds: number }> {

@@ -100,9 +100,9 @@ export class FakeProcess {
     if (top !== null) this.#host.seal(top);
   }
 
-  mergeLayers(below: string): void {
+  mergeLayers(below: string, top: string): void {
     if (this.#disk === null) throw new PerdureError("machine_failed", "The machine has no disk");
-    this.#disk.mergeLayers(below);
+    this.#disk.mergeLayers(below, top);
   }
 
   /** Starts the guest from the disk alone. */

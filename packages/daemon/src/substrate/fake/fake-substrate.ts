@@ -79,16 +79,18 @@ export class FakeSubstrate implements Substrate {
     );
   }
 
+  isAlive(record: MachineRecord): Promise<boolean> {
+    return this.#do("isAlive", () => this.#processOf(record) !== null);
+  }
+
+  end(record: MachineRecord): Promise<void> {
+    return this.#do("end", () => this.#processOf(record)?.happen("exited", "ended"));
+  }
+
   adopt(record: MachineRecord, spec: MachineSpec): Promise<Machine | null> {
     return this.#do("adopt", () => {
-      const process = this.#host.process(record.id);
-      if (
-        process?.record.pid !== record.pid ||
-        process.record.startTicks !== record.startTicks ||
-        record.hostBootId !== this.#host.bootId
-      ) {
-        return null;
-      }
+      const process = this.#processOf(record);
+      if (process === null) return null;
       const same = digestOf(plain(process.spec)) === digestOf(plain(spec));
       if (!same) throw new PerdureError("machine_failed", "The process runs another spec");
       return this.#machine(process);
@@ -109,6 +111,15 @@ export class FakeSubstrate implements Substrate {
       for (const spare of this.spares) spare.happen("exited", "the substrate was closed");
       this.#pools.clear();
     });
+  }
+
+  #processOf(record: MachineRecord): FakeProcess | null {
+    const process = this.#host.process(record.id);
+    const same =
+      process?.record.pid === record.pid &&
+      process.record.startTicks === record.startTicks &&
+      record.hostBootId === this.#host.bootId;
+    return same ? process : null;
   }
 
   #boot(spec: MachineSpec, disk: DiskChain, basePath: string | null): Machine {

@@ -11,11 +11,23 @@ import { qemuLimits } from "./limit.ts";
 import type { StartTools } from "./machine-start.ts";
 import { QemuMachine } from "./machine.ts";
 import { readMemoryAreas } from "./memory-area.ts";
-import { hostBootId } from "./process.ts";
+import { hostBootId, killAndWait } from "./process.ts";
 import { QmpClient } from "./qmp.ts";
 import { RunFolder } from "./run-folder.ts";
 import { findProcesses, recognise } from "./sweep.ts";
 import { removeMachineFiles } from "./left-over.ts";
+
+/** Whether the process of this record runs, and is that very one. */
+export async function isMachine(tools: StartTools, record: MachineRecord): Promise<boolean> {
+  const found = await recognise(record.pid, tools.homeId, tools.isolation.range);
+  const same = found?.id === record.id && found.identity.startTicks === record.startTicks;
+  return same && record.hostBootId === hostBootId();
+}
+
+export async function endMachine(tools: StartTools, record: MachineRecord): Promise<void> {
+  if (await isMachine(tools, record)) await killAndWait(record, tools.clock);
+  await removeMachineFiles(tools, record.id);
+}
 
 /** @throws `machine_failed` where the process lives but does not answer */
 export async function adoptMachine(
@@ -23,9 +35,7 @@ export async function adoptMachine(
   record: MachineRecord,
   spec: MachineSpec,
 ): Promise<QemuMachine | null> {
-  const found = await recognise(record.pid, tools.homeId, tools.isolation.range);
-  const same = found?.id === record.id && found.identity.startTicks === record.startTicks;
-  if (!same || record.hostBootId !== hostBootId()) {
+  if (!(await isMachine(tools, record))) {
     const alive = await findProcesses(tools.homeId, tools.isolation.range);
     if (!alive.some(({ id }) => id === record.id)) await removeMachineFiles(tools, record.id);
     return null;

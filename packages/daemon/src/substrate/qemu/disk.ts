@@ -22,9 +22,9 @@ export interface LayerNotes {
   readLayers(): Promise<string[]>;
 }
 
-/** Names of nodes follow from the files, so that a later daemon knows them; short, see `chainOptions`. */
+/** Names of nodes follow from the files, so that a later daemon knows them; at most 31 characters. */
 const layerNode = (path: string): string =>
-  `l${createHash("sha256").update(path).digest("hex").slice(0, 12)}`;
+  `layer-${createHash("sha256").update(path).digest("hex").slice(0, 20)}`;
 
 const IMAGE_NODE = "image";
 
@@ -133,13 +133,12 @@ export class Disk {
     this.#layers = [...layers, path];
   }
 
-  /** Copies the layers between `below` and the top into the top. */
-  async mergeLayers(below: string): Promise<void> {
+  /** Copies the layers between `below` and `top` into `top`, which must be the one that is written. */
+  async mergeLayers(below: string, top: string): Promise<void> {
     const layers = await this.#known();
     const kept = layers.indexOf(below) + 1;
-    const top = layers.at(-1);
-    if (kept === 0 || top === undefined) {
-      throw new PerdureError("machine_failed", `"${below}" is no layer of the machine's disk`);
+    if (kept === 0 || top !== layers.at(-1)) {
+      throw new PerdureError("machine_failed", `"${below}" and "${top}" are not layers to merge`);
     }
     const between = layers.slice(kept, -1);
     if (between.length === 0) return;

@@ -39,6 +39,11 @@ export class MemoryWorkers {
     );
   }
 
+  /** Gives back what was prepared and not used. */
+  trim(): void {
+    this.#buffers.trim();
+  }
+
   async scan(task: MemoryTask): Promise<Uint32Array<ArrayBuffer>> {
     return (await this.#run("scan", task, [])) as Uint32Array<ArrayBuffer>;
   }

@@ -74,8 +74,13 @@ async function start({ id, script }: Extract<LaunchRequest, { kind: "start" }>):
   waiting = null;
   follow(id, shell.process);
   const identity = await shell.identity;
-  if (identity !== null) tell({ kind: "started", id, identity });
-  shell.process.stdin?.end(script);
+  if (identity === null) {
+    // What nobody could know again is not let become a VM; its end is told by `follow`.
+    shell.process.kill("SIGKILL");
+  } else {
+    tell({ kind: "started", id, identity });
+    shell.process.stdin?.end(script);
+  }
   clearTimeout(refilling);
   refilling = setTimeout(refill, REFILL_AFTER_MS);
 }

@@ -9,6 +9,7 @@
 import { chmod, open, realpath, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { makeId, PerdureError, type MachineId, type SubstrateFacts } from "@perdure/protocol";
+import { atOnce } from "../../core/at-once.ts";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { MemoryBase } from "../../core/ports/substrate.ts";
 import type { Cgroups } from "./cgroup.ts";
@@ -105,10 +106,10 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
     const { clock } = tools;
     const { facts } = plan;
     const folder = new RunFolder(tools.runDir, id);
-    const [{ credentials, giveBack, memory, boot }, cgroupFiles] = await allOf(
+    const [{ credentials, giveBack, memory, boot }, cgroupFiles] = await atOnce([
       prepareFiles(folder),
       prepareCgroup(),
-    );
+    ]);
     const accelerator = facts.accelerator === "kvm" ? "kvm" : "tcg";
     const process = await tools.launcher.launch({
       binary: tools.qemu.path,
@@ -133,12 +134,12 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
     undo.push(() => qmp.close());
     const sharing = memory.access === "shared" ? "shared" : "private";
     const { pid } = process.identity;
-    const [areas] = await allOf(
+    const [areas] = await atOnce([
       readMemoryAreas(pid, memory.path, facts.shape.memoryBytes, sharing),
       folder.writeNote({ facts, basePath: memory.path, sharing, credentials }),
       rm(stubPath(folder), { force: true }),
       memory.started(),
-    );
+    ]);
     if (sharing === "shared") await assertKnownRamBlocks(qmp);
     return new QemuMachine({
       record: {
@@ -181,18 +182,6 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
     undo.push(() => tools.cgroups.remove(id));
     return tools.cgroups.make(id, plan.facts.shape);
   }
-}
-
-/**
- * Waits for all, also where one fails: what is undone then is no longer being made.
- *
- * @throws what the first that failed threw
- */
-async function allOf<T extends readonly unknown[]>(
-  ...work: { readonly [Index in keyof T]: Promise<T[Index]> }
-): Promise<T> {
-  await Promise.allSettled(work);
-  return Promise.all(work);
 }
 
 /** A stub has a name only until QEMU has read it: the run folder may be memory of the host. */

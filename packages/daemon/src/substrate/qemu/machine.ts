@@ -7,6 +7,7 @@
  * - I3 `kill` works on a process that no longer answers: it needs the kernel only.
  */
 import { PerdureError, type SubstrateFacts } from "@perdure/protocol";
+import { atOnce } from "../../core/at-once.ts";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { PageBatch } from "../../core/ports/page.ts";
 import type {
@@ -104,7 +105,9 @@ export class QemuMachine implements Machine {
   async prepareWake(chain: DiskChain): Promise<void> {
     this.#assertNot("ran", "prepare a wake");
     const { grants, credentials, qmp, folder } = this.#parts;
-    await Promise.all([
+    // The way to the layers is closed again by what this says, however the attempt ends.
+    await folder.writeLayers(chain.layerPaths);
+    await atOnce([
       grants.below(chain, credentials).then(() => this.#disk.openBelow(chain)),
       expectDeviceState(qmp, folder),
     ]);
@@ -142,6 +145,8 @@ export class QemuMachine implements Machine {
       throw new PerdureError("machine_failed", `Cannot run: the machine ended by ${end.kind}`);
     }
     this.#stage = "ran";
+    // A cut that failed has used none of what was prepared for it.
+    this.#parts.workers.trim();
     this.#watch.goesOn();
     await this.#parts.qmp.execute("cont");
   }
@@ -161,8 +166,10 @@ export class QemuMachine implements Machine {
 
   async prepareCut(pages: number, layerPath: string): Promise<void> {
     const { workers, grants, credentials } = this.#parts;
-    await Promise.all([
-      workers.prepare(pages + CUT_SLACK_PAGES),
+    await atOnce([
+      this.#maySee().then((direct) =>
+        direct ? workers.prepare(pages + CUT_SLACK_PAGES) : undefined,
+      ),
       grants.top(layerPath, credentials).then(() => this.#disk.prepareLayer(layerPath)),
     ]);
   }
@@ -195,8 +202,8 @@ export class QemuMachine implements Machine {
     if (before !== null) await grants.sealed(before, credentials);
   }
 
-  mergeLayers(below: string): Promise<void> {
-    return this.#disk.mergeLayers(below);
+  mergeLayers(below: string, top: string): Promise<void> {
+    return this.#disk.mergeLayers(below, top);
   }
 
   usage(): Promise<ProcessUsage> {

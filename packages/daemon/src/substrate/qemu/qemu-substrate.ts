@@ -21,7 +21,7 @@ import type {
   Substrate,
 } from "../../core/ports/substrate.ts";
 import { Acceleration, kvmUnusable } from "./acceleration.ts";
-import { adoptMachine } from "./adopt.ts";
+import { adoptMachine, endMachine, isMachine } from "./adopt.ts";
 import { BreakEven } from "./break-even.ts";
 import { CPU_MODEL, deviceDigest, MACHINE_TYPE } from "./command-line.ts";
 import { reportHost, type HostReport } from "./host-report.ts";
@@ -180,6 +180,8 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
     bootTemplate: async (spec, disk, path) =>
       withDisk(await plan(spec, { kind: "new-template", path }, false), disk),
 
+    isAlive: (record) => isMachine(tools, record),
+    end: (record) => endMachine(tools, record),
     adopt: (record, spec) => adoptMachine(tools, record, spec),
 
     sweep: (keep) => endLeftOvers(tools, new Set<MachineId>([...keep, ...unclaimed])),
