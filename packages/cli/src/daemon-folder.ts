@@ -24,10 +24,10 @@ export function makeFolders({ home, run, socket }: DaemonPaths): () => void {
   return undo;
 }
 
-/** Not with `recursive`: that never returns for a folder in /proc. */
+/** VM processes pass through. Not with `recursive`: that never returns for a folder in /proc. */
 function makeFolder(folder: string, made: string[]): void {
   try {
-    mkdirSync(folder, { mode: 0o700 });
+    mkdirSync(folder, { mode: 0o711 });
     made.push(folder);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
@@ -35,7 +35,7 @@ function makeFolder(folder: string, made: string[]): void {
     if (code === "EEXIST") throw notFolder(folder);
     if (code !== "ENOENT" || isFolder(dirname(folder))) throw error;
     makeFolder(dirname(folder), made);
-    mkdirSync(folder, { mode: 0o700 });
+    mkdirSync(folder, { mode: 0o711 });
     made.push(folder);
   }
 }

@@ -43,7 +43,7 @@ export async function diskFull(
   const missing = Math.max(0, needBytes - free);
   return new PerdureError(
     "disk_full",
-    `Cannot ${action}: it needs ${needBytes} bytes and the disk has ${free} free`,
+    `Cannot ${action}: it needs ${needBytes} bytes and the disk has ${free} free${keptFree > 0 ? ` beyond the ${keptFree} that are kept` : ""}`,
     {
       hint: `Free ${missing === 0 ? "some space" : `${missing} bytes or more`} on the file system of "${path}", then try again.`,
       details: { needBytes, freeBytes: free },

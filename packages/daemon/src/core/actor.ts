@@ -121,6 +121,15 @@ export class Actor {
     return rootfs === null ? null : { digest: rootfs.sha256, bytes: rootfs.bytes };
   }
 
+  /** @throws `agent_paused` where the VM stands still for want of room on the host's disk */
+  assertNotPaused(): void {
+    const { name, paused } = this.#agent;
+    if (paused === null) return;
+    throw new PerdureError("agent_paused", `Agent "${name}" is awake but paused: ${paused}`, {
+      hint: "Free room on the host's disk; the agent goes on by itself",
+    });
+  }
+
   /** The live link. @throws `guest_unreachable` */
   requireLink(): GuestLink {
     if (this.link === null) {

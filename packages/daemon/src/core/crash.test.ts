@@ -288,6 +288,37 @@ describe("C34 a host without room while an agent writes", () => {
     expect(tries).toBeLessThanOrEqual(7);
   });
 
+  test("a sleep that finds no room is refused without a word to the guest, and a checkpoint at once", async () => {
+    await runOutOfRoom();
+    world.faults.fail("checkpoints.reserve", "disk_full");
+    const asked: string[] = [];
+    world.faults.onPoint = (name) => {
+      if (name.startsWith("link.")) asked.push(name);
+      return null;
+    };
+    await expect(world.execute(verb("sleep", "a1"))).rejects.toMatchObject({ code: "disk_full" });
+    await expect(world.execute(verb("checkpoint", "a1"))).rejects.toMatchObject({
+      code: "agent_paused",
+    });
+    expect(asked).toEqual([]);
+    world.faults.onPoint = null;
+    expect(await world.agent("a1")).toMatchObject({ state: "awake", paused: "disk full" });
+    world.host.roomForDisk = true;
+    await world.time.advance(2 * engineLimits.pausedRetryMs);
+    expect(await count(world, "a1")).toBe(1);
+    await expectWhole();
+  });
+
+  test("a guest that is too busy to answer when it goes on is asked again, until its clock is right", async () => {
+    await runOutOfRoom();
+    world.faults.hang("link.setClock", { times: 2 });
+    world.host.roomForDisk = true;
+    await world.time.advance(10 * engineLimits.pausedRetryMs + 3 * engineLimits.clockMs);
+    world.faults.clear();
+    await expectWhole();
+    expect(Math.abs((await world.guest("a1")).wallSkewMs)).toBeLessThan(1);
+  });
+
   test("does not keep it from being removed", async () => {
     await runOutOfRoom();
     expect(await world.execute(verb("remove", "a1"))).toMatchObject({ state: "removed" });

@@ -23,7 +23,7 @@ async function withLink<T>(
   for (let wakes = 0; ; wakes++) {
     const done = await actor.lane.shared(async () => {
       if (actor.agent.state !== "awake" || actor.machine === null) return null;
-      assertNotPaused(actor);
+      actor.assertNotPaused();
       return { value: await call(await liveLink(actor)) };
     });
     if (done !== null) return done.value;
@@ -33,15 +33,6 @@ async function withLink<T>(
       });
     }
     await wake(actor);
-  }
-}
-
-function assertNotPaused(actor: Actor): void {
-  const { name, paused } = actor.agent;
-  if (paused !== null) {
-    throw new PerdureError("agent_paused", `Agent "${name}" is awake but paused: ${paused}`, {
-      hint: "Free room on the host's disk; the agent goes on by itself",
-    });
   }
 }
 

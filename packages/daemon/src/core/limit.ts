@@ -33,6 +33,8 @@ export const engineLimits = {
   resetWindowMs: 300_000,
   /** How often a VM that was paused by a full host disk is tried again. */
   pausedRetryMs: 2_000,
+  /** Tries to make a guest answer that goes on after such a pause; then the next call does it. */
+  pausedAnswersMax: 30,
   /** Room asked for beyond the captured pages: device state, page map, manifest, layer. */
   captureSlackBytes: 16 * 1024 * 1024,
 } as const;

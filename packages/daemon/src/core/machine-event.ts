@@ -17,7 +17,11 @@ export async function handleMachineEvent(actor: Actor, event: MachineEvent): Pro
       await crashed(actor, `The VM process ended: ${event.detail}`);
       return;
     case "panic":
-      await fail(actor, "panic", `The guest's kernel panicked: ${event.detail}`);
+      actor.parts.log("warn", "A guest's kernel panicked", {
+        agent: actor.id,
+        console: event.detail,
+      });
+      await fail(actor, "panic", `The guest's kernel panicked: ${panicLine(event.detail)}`);
       return;
     case "shutdown":
       await becomeStopped(actor, false);
@@ -29,6 +33,12 @@ export async function handleMachineEvent(actor: Actor, event: MachineEvent): Pro
       await pausedByFullDisk(actor);
       return;
   }
+}
+
+/** What the kernel says it died of; the rest of its console is in the log. */
+function panicLine(console: string): string {
+  const said = /Kernel panic - not syncing: ([^\n\r]*)/.exec(console)?.[1];
+  return (said ?? console).trim().slice(0, 200);
 }
 
 /** A reboot is a cold start, a new generation, through the same gate; a loop of them is bounded. */
@@ -57,19 +67,23 @@ async function pausedByFullDisk(actor: Actor): Promise<void> {
   void retryPaused(actor);
 }
 
+/**
+ * Lets the VM run until it runs on, and then until the guest answers: only then its clock is right and
+ * what a sleep has frozen meanwhile is thawed.
+ */
 async function retryPaused(actor: Actor): Promise<void> {
   const { clock } = actor.parts;
   const { machine } = actor;
-  for (;;) {
+  for (let answersLeft: number = engineLimits.pausedAnswersMax; answersLeft > 0;) {
     await clock.wait(engineLimits.pausedRetryMs);
     const done = await actor.lane.exclusive(async () => {
       if (actor.machine !== machine || machine === null) return true;
       try {
         await machine.run();
         if (!(await machine.isRunning())) return false;
-        await actor.save({ paused: null });
-        await goOn(actor, machine);
-        return true;
+        if (actor.agent.paused !== null) await actor.save({ paused: null });
+        answersLeft--;
+        return await goOn(actor, machine);
       } catch {
         return false;
       }

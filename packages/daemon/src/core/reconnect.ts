@@ -28,21 +28,26 @@ export async function connectAgain(actor: Actor): Promise<GuestLink> {
 }
 
 /**
- * Lets a machine go on whose CPUs stood still without a wake: run, clock, thaw. A link that does not
- * answer is closed, so that the next call connects again and thaws; the machine is left alone (I10).
+ * Lets a machine go on whose CPUs stood still without a wake: run, clock, thaw; by a new link where the
+ * old one is gone. Returns whether the guest answers. Where it does not, the link is closed, so that the
+ * next call connects again and thaws; the machine is left alone (I10).
  * @throws `machine_failed` where the VM cannot run
  */
-export async function goOn(actor: Actor, machine: Machine): Promise<void> {
+export async function goOn(actor: Actor, machine: Machine): Promise<boolean> {
   await machine.run();
   const { link } = actor;
-  if (link === null) return;
   try {
-    await link.setClock(engineLimits.clockMs);
-    await link.thaw();
-    link.release();
+    if (link === null) await connectAgain(actor);
+    else {
+      await link.setClock(engineLimits.clockMs);
+      await link.thaw();
+      link.release();
+    }
+    return true;
   } catch (error) {
     const { message } = PerdureError.from(error);
     actor.parts.log("warn", "A VM that goes on does not answer", { agent: actor.id, message });
-    link.close("the guest did not answer");
+    link?.close("the guest did not answer");
+    return false;
   }
 }

@@ -22,7 +22,7 @@ import { crashed } from "./fail.ts";
 import { handleMachineEvent } from "./machine-event.ts";
 import type { Parts } from "./parts.ts";
 import type { MemoryBase } from "./ports/substrate.ts";
-import { connectAgain, goOn } from "./reconnect.ts";
+import { goOn } from "./reconnect.ts";
 import { removeFiles } from "./remove.ts";
 
 /** How many of the sleeping agents that were used last get a spare of their spec. */
@@ -157,7 +157,6 @@ async function adopt(actor: Actor): Promise<void> {
   }
   try {
     await goOn(actor, actor.machine);
-    if (actor.link === null) await connectAgain(actor);
   } catch (error) {
     // Not a reason to end it: its memory can still be put to sleep, and calls connect again. If it
     // powered off or crashed, its event, told at once below, says so.

@@ -32,12 +32,14 @@ export async function sleep(actor: Actor): Promise<void> {
   let row: CheckpointRow;
   try {
     await actor.step("sleep.begun");
-    await compactDisk(actor);
+    // A VM that is paused for want of room does not answer: its CPUs stand still.
+    const link = actor.agent.paused === null ? actor.link : null;
+    if (link !== null) await compactDisk(actor);
     const layers = actor.newestLayers();
-    if (actor.link !== null) await flushed(actor.link, engineLimits.flushMs);
+    if (link !== null) await flushed(link, engineLimits.flushMs);
     // What is not on the disk yet cannot be dropped.
-    const inUse = actor.link === null ? null : await tidyMemory(actor, machine, actor.link);
-    const quiet = await quiesce(actor.link);
+    const inUse = link === null ? null : await tidyMemory(actor, machine, link);
+    const quiet = await quiesce(link);
     await actor.step("sleep.frozen");
     cancelIfWanted(actor);
     await machine.pause();
@@ -96,6 +98,7 @@ export async function sleep(actor: Actor): Promise<void> {
 export async function takeCheckpoint(actor: Actor, name: string | null): Promise<CheckpointRow> {
   const { parts } = actor;
   const machine = actor.requireMachine();
+  actor.assertNotPaused();
   const link = actor.requireLink();
   await compactDisk(actor);
   const { lease, shape } = actor.agent;
@@ -245,7 +248,9 @@ function cancelIfWanted(actor: Actor): void {
 /** Undoes a sleep before publication: it goes on, awake; or crashed where it cannot. */
 async function stayAwake(actor: Actor, machine: Machine): Promise<void> {
   try {
-    await goOn(actor, machine);
+    // Where it is paused for want of room, whoever waits for room makes it answer again.
+    if (actor.agent.paused === null) await goOn(actor, machine);
+    else await machine.run();
   } catch (error) {
     await crashed(actor, PerdureError.from(error).message);
     return;

@@ -16,7 +16,9 @@ export async function startCold(
     throw new PerdureError("agent_state", `Cannot start agent "${agent.name}": it has no disk`);
   }
   const row = agent.head === null ? null : await parts.state.checkpoint(agent.head.checkpoint);
-  const sealed = row !== null && !row.memory && row.kind === "stop" ? row : null;
+  // Once it was let out from there, the disk is newer than what the stop sealed.
+  const isNewest = agent.head?.continued === false;
+  const sealed = isNewest && row !== null && !row.memory && row.kind === "stop" ? row : null;
   return raise(actor, {
     route,
     fallback,

@@ -98,7 +98,12 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
     throw new PerdureError(
       "machine_start_failed",
       `Cannot start a VM: ${reason}${said === "" ? "" : ` (QEMU: ${said})`}`,
-      { cause: error },
+      {
+        ...(reason.includes("ENOSPC")
+          ? { hint: "Free some space on the host's disk, then try again." }
+          : {}),
+        cause: error,
+      },
     );
   }
 
