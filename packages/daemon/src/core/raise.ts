@@ -105,7 +105,8 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
 
     await loadState(machine, origin, chain, memory, phases);
     // The first words wait in the link when the guest begins to run.
-    const synced = syncOrFail(actor, link, machine, generation, origin.state === null);
+    const deadlineMs = origin.state === null ? engineLimits.bootMs : engineLimits.syncMs;
+    const synced = answering(actor, machine, link.sync(generation, deadlineMs));
     await Promise.all([machine.run(), synced]);
     phases.mark("first-answer");
     await actor.step(`${verb}.restored`);
@@ -113,7 +114,7 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     // Whatever the guest writes from here on counts once it was let out.
     const durable = parts.checkpoints.syncLayer(actor.id, topLayer);
     durable.catch(() => undefined);
-    report = await passGate({
+    const gate = passGate({
       link,
       clock: parts.clock,
       generation,
@@ -133,6 +134,7 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
         otherCut: origin.otherCut,
       },
     });
+    report = await answering(actor, machine, gate);
     phases.mark("gate");
     await durable;
     await actor.save({
@@ -254,34 +256,29 @@ async function loadState(
   phases.mark("devices");
 }
 
-async function syncOrFail(
-  actor: Actor,
-  link: GuestLink,
-  machine: Machine,
-  generation: number,
-  cold: boolean,
-): Promise<void> {
-  const deadlineMs = cold ? engineLimits.bootMs : engineLimits.syncMs;
+/** What is asked of a guest that was not let out yet: a VM that ends or goes silent ends the attempt. */
+async function answering<T>(actor: Actor, machine: Machine, work: Promise<T>): Promise<T> {
+  const { name } = actor.agent;
   let ended: ((error: PerdureError) => void) | null = null;
   const gone = new Promise<never>((_, reject) => (ended = reject));
   const unwatch = machine.onEvent((event) =>
     ended?.(
       new PerdureError(
         "machine_failed",
-        `The VM of agent "${actor.agent.name}" ended before it answered (${event.kind}): ${event.detail}`,
+        `The VM of agent "${name}" ended before it answered (${event.kind}): ${event.detail}`,
       ),
     ),
   );
   try {
-    await Promise.race([link.sync(generation, deadlineMs), gone]);
+    return await Promise.race([work, gone]);
   } catch (error) {
     if (error instanceof PerdureError && error.code === "guest_timeout") {
       const tail = await machine.consoleTail().catch(() => "");
       throw new PerdureError(
         "wake_timeout",
-        `Agent "${actor.agent.name}" did not answer within ${deadlineMs / 1000} s of its wake; its VM was torn down and its checkpoint kept`,
+        `Agent "${name}" did not answer at its wake; its VM was torn down and its checkpoint kept: ${error.message}`,
         {
-          hint: `Try again, or "perdure recover ${actor.agent.name} --from disk" starts it cold from its disk`,
+          hint: `Try again, or "perdure recover ${name} --from disk" starts it cold from its disk`,
           ...(tail === "" ? {} : { details: { console: tail.slice(-512) } }),
           cause: error,
         },

@@ -35,8 +35,8 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
 
   const { entropyBytes } = engineLimits;
   const [info, clock] = await Promise.all([
-    link.info(engineLimits.clockMs),
-    link.setClock(engineLimits.clockMs),
+    link.info(engineLimits.gateMs),
+    link.setClock(engineLimits.gateMs),
     link.addEntropy(request.clock.randomBytes(entropyBytes)),
     identity === null ? undefined : link.setIdentity(identity),
   ]);
