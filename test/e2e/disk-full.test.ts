@@ -3,19 +3,10 @@
  * its own, mounted here: needs root.
  */
 import { execFileSync } from "node:child_process";
-import {
-  chmodSync,
-  globSync,
-  mkdirSync,
-  mkdtempSync,
-  rmSync,
-  statfsSync,
-  truncateSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { globSync, statfsSync } from "node:fs";
 import { join, relative } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SmallDisk } from "../fixtures/small-disk.ts";
 import { countsOn, readCount, startCounter } from "./counter.ts";
 import { DaemonUnderTest, until } from "./daemon-under-test.ts";
 import { crash, machineOf, machinesOf, refusal } from "./host-view.ts";
@@ -27,42 +18,29 @@ const isRoot = process.getuid?.() === 0;
 if (!isRoot) console.log("C15 is skipped: mounting a small file system needs root");
 
 describe.skipIf(!isRoot)("a host disk without room", () => {
-  const folder = mkdtempSync(join(tmpdir(), "perdure-full-"));
-  const mount = join(folder, "mount");
-  const filler = join(mount, "filler");
-  const under = new DaemonUnderTest(join(mount, "home"));
+  const disk = new SmallDisk("perdure-full");
+  const under = new DaemonUnderTest(join(disk.mount, "home"));
 
   beforeAll(async () => {
-    chmodSync(folder, 0o711);
-    mkdirSync(mount);
-    const image = join(folder, "disk");
-    writeFileSync(image, "");
-    truncateSync(image, DISK_BYTES);
-    execFileSync("mkfs.ext4", ["-q", "-m", "0", "-E", "lazy_itable_init=1", image]);
-    execFileSync("mount", ["-o", "loop", image, mount]);
+    disk.mountAs("ext4", DISK_BYTES);
     await under.start();
   });
   afterAll(async () => {
     try {
       expect(await under.end()).toEqual([]);
     } finally {
-      execFileSync("umount", [mount]);
-      rmSync(folder, { recursive: true, force: true });
+      disk.unmount();
     }
   });
 
   function freeBytes(): number {
-    const { bavail, bsize } = statfsSync(mount);
+    const { bavail, bsize } = statfsSync(disk.mount);
     return bavail * bsize;
   }
 
   /** Leaves `bytes` free. */
   function fill(bytes: number): void {
-    execFileSync("fallocate", ["-l", String(freeBytes() - bytes), filler]);
-  }
-
-  function makeRoom(): void {
-    rmSync(filler, { force: true });
+    execFileSync("fallocate", ["-l", String(freeBytes() - bytes), disk.filler]);
   }
 
   /** Files of the agents by name, but for what only says that something was looked at. */
@@ -134,7 +112,7 @@ describe.skipIf(!isRoot)("a host disk without room", () => {
   test("C15 the checkpoint from before still wakes", async () => {
     const { client } = under;
     const { id, head, generation } = await client.show("full");
-    makeRoom();
+    disk.makeRoom();
     await crash(under, id);
     await until("the crash to be seen", async () => (await client.show("full")).state === "failed");
     const { agent, report } = await client.wake("full");
@@ -151,7 +129,7 @@ describe.skipIf(!isRoot)("a host disk without room", () => {
     expect((await refusal(client.sleep("full"))).code).toBe("disk_full");
     await under.restart();
     expect((await refusal(under.client.sleep("full"))).code).toBe("disk_full");
-    makeRoom();
+    disk.makeRoom();
     const { count } = await readCount(under, "full");
     expect((await under.client.sleep("full")).state).toBe("asleep");
     await under.client.wake("full");

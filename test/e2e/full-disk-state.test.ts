@@ -3,22 +3,10 @@
  * is stored all the same, what makes room works, and all is well again when there is some. The data
  * directory lies on a small ext4 of its own, mounted here: needs root.
  */
-import { execFileSync } from "node:child_process";
-import {
-  chmodSync,
-  closeSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  openSync,
-  rmSync,
-  truncateSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { SmallDisk } from "../fixtures/small-disk.ts";
 import { DaemonUnderTest, until } from "./daemon-under-test.ts";
 import { crash, refusal } from "./host-view.ts";
 
@@ -29,43 +17,22 @@ const isRoot = process.getuid?.() === 0;
 if (!isRoot) console.log("The full disk is skipped: mounting a small file system needs root");
 
 describe.skipIf(!isRoot)("a host disk without a free byte", () => {
-  const folder = mkdtempSync(join(tmpdir(), "perdure-full-state-"));
-  const mount = join(folder, "mount");
-  const filler = join(mount, "filler");
-  const under = new DaemonUnderTest(join(mount, "home"));
+  const disk = new SmallDisk("perdure-full-state");
+  const under = new DaemonUnderTest(join(disk.mount, "home"));
   const ballast = join(under.home, "perdure.db.ballast");
 
   beforeAll(async () => {
-    chmodSync(folder, 0o711);
-    mkdirSync(mount);
-    const image = join(folder, "disk");
-    writeFileSync(image, "");
-    truncateSync(image, DISK_BYTES);
-    execFileSync("mkfs.ext4", ["-q", "-m", "0", "-E", "lazy_itable_init=1", image]);
-    execFileSync("mount", ["-o", "loop", image, mount]);
+    disk.mountAs("ext4", DISK_BYTES);
     await under.start();
   });
   afterAll(async () => {
-    rmSync(filler, { force: true });
+    disk.makeRoom();
     try {
       expect(await under.end()).toEqual([]);
     } finally {
-      execFileSync("umount", [mount]);
-      rmSync(folder, { recursive: true, force: true });
+      disk.unmount();
     }
   });
-
-  function fill(): void {
-    const file = openSync(filler, "a");
-    for (let size = MIB; size >= 1;) {
-      try {
-        writeSync(file, Buffer.alloc(size, 1));
-      } catch {
-        size = size === 1 ? 0 : Math.floor(size / 2);
-      }
-    }
-    closeSync(file);
-  }
 
   const doctor = async () => {
     const { code, stdout } = await under.perdure(["doctor"]);
@@ -78,7 +45,7 @@ describe.skipIf(!isRoot)("a host disk without a free byte", () => {
     await client.sleep("spent");
     expect(existsSync(ballast)).toBe(true);
     const { id } = await client.show("dies");
-    fill();
+    disk.fill();
     await client.exec("writes", ["/bin/sh", "-c", "head -c 64M /dev/urandom > /root/big; sync"], {
       user: "root",
     });
@@ -122,7 +89,7 @@ describe.skipIf(!isRoot)("a host disk without a free byte", () => {
     for (const name of ["spent", "dies"]) {
       expect(await client.remove(name)).toMatchObject({ state: "removed" });
     }
-    rmSync(filler);
+    rmSync(disk.filler);
     await until("the VM to go on", async () => (await client.show("writes")).paused === null);
     // First the guest writes out what it could not; until then it may not answer.
     await until(

@@ -1,22 +1,9 @@
 /** The store on a file system of its own that is filled to the last byte: needs root to mount it. */
-import { execFileSync } from "node:child_process";
-import {
-  closeSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  openSync,
-  rmSync,
-  statfsSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-  writeSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, rmSync, statfsSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { sampleAgent, sampleCheckpoint } from "../../../../../test/contract/state-store-sample.ts";
+import { SmallDisk } from "../../../../../test/fixtures/small-disk.ts";
 import type { Agent } from "../../core/agent.ts";
 import type { StateStore } from "../../core/ports/state-store.ts";
 import { BALLAST_BYTES, BALLAST_NEEDS_BYTES } from "./ballast.ts";
@@ -25,35 +12,22 @@ import { openSqliteStateStore } from "./sqlite-state-store.ts";
 const isRoot = process.getuid?.() === 0;
 if (!isRoot) console.log("The store on a full disk is skipped: mounting a file system needs root");
 
-describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
-  let folder: string;
-  let mount: string;
+describe.skipIf(!isRoot).each(["tmpfs", "ext4"] as const)("on a full %s", (type) => {
+  let disk: SmallDisk;
   let path: string;
-  let filler: string;
   let store: StateStore;
   /** What the store told about its reserve. */
   let told: boolean[];
 
   beforeEach(async () => {
-    folder = mkdtempSync(join(tmpdir(), "perdure-full-store-"));
-    mount = join(folder, "mount");
-    path = join(mount, "state.db");
-    filler = join(mount, "filler");
-    mkdirSync(mount);
-    if (type === "tmpfs") execFileSync("mount", ["-t", "tmpfs", "-o", "size=64m", "none", mount]);
-    else {
-      const image = join(folder, "disk");
-      writeFileSync(image, "");
-      truncateSync(image, 64 * 1024 * 1024);
-      execFileSync("mkfs.ext4", ["-q", "-m", "0", image]);
-      execFileSync("mount", ["-o", "loop", image, mount]);
-    }
+    disk = new SmallDisk("perdure-full-store");
+    path = join(disk.mount, "state.db");
+    disk.mountAs(type, 64 * 1024 * 1024);
     await open();
   });
   afterEach(async () => {
     await store.close();
-    execFileSync("umount", [mount]);
-    rmSync(folder, { recursive: true });
+    disk.unmount();
   });
 
   async function open(): Promise<void> {
@@ -62,21 +36,6 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
     store.onReserve?.((held) => told.push(held));
     // The first answer comes after the ballast was made, or could not be.
     await store.allAgents();
-  }
-
-  /** Takes every byte that is left, and says how many those were. */
-  function fill(): number {
-    const file = openSync(filler, "a");
-    let taken = 0;
-    for (let size = 1024 * 1024; size >= 1;) {
-      try {
-        taken += writeSync(file, Buffer.alloc(size, 1));
-      } catch {
-        size = size === 1 ? 0 : Math.floor(size / 2);
-      }
-    }
-    closeSync(file);
-    return taken;
   }
 
   async function insert(...agents: Agent[]): Promise<void> {
@@ -101,11 +60,11 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
     let agent = sampleAgent("a1", { state: "awake" });
     const other = sampleAgent("a2");
     await insert(agent, other);
-    fill();
+    disk.fill();
     // Far more than one round of the log between two checkpoints of SQLite.
     for (let i = 0; i < 1000; i++) {
       agent = await change(agent, { paused: i % 2 === 0 ? "disk full" : null });
-      if (i % 10 === 0) fill();
+      if (i % 10 === 0) disk.fill();
     }
     const checkpoint = sampleCheckpoint(agent.id);
     await store.commit([{ kind: "insert-checkpoint", checkpoint }]);
@@ -116,7 +75,7 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
 
     await expect(insert(sampleAgent("new"))).rejects.toMatchObject({
       code: "disk_full",
-      hint: expect.stringContaining(mount) as string,
+      hint: expect.stringContaining(disk.mount) as string,
       details: { needBytes: BALLAST_NEEDS_BYTES },
     });
     await store.close();
@@ -127,7 +86,7 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
   });
 
   it("keeps its ballast for those: a create that finds no room does not use it up", async () => {
-    fill();
+    disk.fill();
     const agents = Array.from({ length: 300 }, (_, i) => sampleAgent(`a${i}`));
     const outcomes = await Promise.allSettled(agents.map((agent) => insert(agent)));
     const refused = outcomes.filter(({ status }) => status === "rejected");
@@ -140,9 +99,9 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
   it("makes the ballast again when there is room, at the latest for a new agent", async () => {
     let agent = sampleAgent("a1");
     await insert(agent);
-    fill();
+    disk.fill();
     while (told.length === 0) agent = await change(agent, { paused: null });
-    rmSync(filler);
+    rmSync(disk.filler);
     await insert(sampleAgent("new"));
     expect(told).toEqual([false, true]);
     expect(statSync(`${path}.ballast`).size).toBe(BALLAST_BYTES);
@@ -151,9 +110,9 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
   it("makes it again by itself", async () => {
     let agent = sampleAgent("a1");
     await insert(agent);
-    fill();
+    disk.fill();
     while (told.length === 0) agent = await change(agent, { paused: null });
-    rmSync(filler);
+    rmSync(disk.filler);
     await vi.waitFor(() => expect(told).toEqual([false, true]), 20_000);
   });
 
@@ -162,11 +121,11 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"])("on a full %s", (type) => {
     await insert(agent);
     await store.close();
     rmSync(`${path}.ballast`);
-    const { bavail, bsize } = statfsSync(mount);
-    writeFileSync(filler, Buffer.alloc(bavail * bsize - BALLAST_BYTES, 1));
+    const { bavail, bsize } = statfsSync(disk.mount);
+    writeFileSync(disk.filler, Buffer.alloc(bavail * bsize - BALLAST_BYTES, 1));
     await open();
     expect(told).toEqual([false]);
-    fill();
+    disk.fill();
     for (let i = 0; i < 50; i++) agent = await change(agent, { paused: null });
     await expect(insert(sampleAgent("new"))).rejects.toMatchObject({ code: "disk_full" });
     await change(agent, { state: "removed" });

@@ -32,6 +32,7 @@ export async function expectDeviceState(qmp: QmpClient, folder: RunFolder): Prom
   await qmp.execute("migrate-incoming", { uri: `unix:${folder.incomingPath}` });
 }
 
+/** Into a process that listens for it. Once. */
 export async function loadDeviceState(
   qmp: QmpClient,
   folder: RunFolder,
