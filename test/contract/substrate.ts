@@ -273,16 +273,15 @@ export function substrateContract(name: string, make: () => Promise<SubstrateSub
 
     test("a cut and a wake that were prepared are like any other, and another layer may be taken for it", async () => {
       const { machine, guest, chain } = await wake(template);
-      await machine.prepareCut(1, await subject.newLayer());
-      const changed = await guest.hold(2 * PAGE_BATCH_BYTES_MAX, 11);
+      await machine.prepareCut(await subject.newLayer());
+      await guest.hold(PAGE_BATCH_BYTES_MAX, 15);
       const layer = await subject.newLayer();
-      await machine.prepareCut(await machine.changedPages(), layer);
+      await machine.prepareCut(layer);
+      const changed = await guest.hold(2 * PAGE_BATCH_BYTES_MAX, 11);
       const older = await guest.writeDisk(0, DISK_BYTES, 12);
-      await machine.pause();
-      const indexes = await machine.privatePages();
-      const bytes = await pagesOf(machine, indexes);
-      const devices = await machine.saveDevices();
-      await machine.addLayer(layer);
+      const { batches, devices } = await machine.cut(layer);
+      expect(await machine.isRunning()).toBe(false);
+      const { indexes, bytes } = joined(batches);
       await machine.run();
       await guest.writeDisk(0, DISK_BYTES, 13);
       const second = await cutOf(machine, { ...chain, layerPaths: [...chain.layerPaths, layer] });
@@ -500,6 +499,22 @@ async function* batchesOf(cut: Pick<Cut, "indexes" | "bytes">): AsyncGenerator<P
     const bytes = cut.bytes.slice(at * PAGE_BYTES, (at + indexes.length) * PAGE_BYTES);
     yield await Promise.resolve({ indexes, bytes });
   }
+}
+
+/** The pages of a cut, which come in no order. */
+function joined(batches: readonly PageBatch[]): Pick<Cut, "indexes" | "bytes"> {
+  const all = batches.flatMap(({ indexes, bytes }) =>
+    [...indexes].map((index, i) => ({
+      index,
+      page: bytes.subarray(i * PAGE_BYTES, (i + 1) * PAGE_BYTES),
+    })),
+  );
+  const sorted = all.toSorted((a, b) => a.index - b.index);
+  const indexes = Uint32Array.from(sorted, ({ index }) => index);
+  expect(new Set(indexes).size).toBe(indexes.length);
+  const bytes = new Uint8Array(indexes.length * PAGE_BYTES);
+  sorted.forEach(({ page }, i) => bytes.set(page, i * PAGE_BYTES));
+  return { indexes, bytes };
 }
 
 async function pagesOf(

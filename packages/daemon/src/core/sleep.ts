@@ -11,7 +11,6 @@
  */
 import { PAGE_BYTES, PerdureError, type LayerId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
-import { atOnce } from "./at-once.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
@@ -19,7 +18,7 @@ import { engineLimits } from "./limit.ts";
 import { tidyMemory } from "./guest-memory.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
-import type { Machine } from "./ports/substrate.ts";
+import type { Machine, MachineCut } from "./ports/substrate.ts";
 import { crashed } from "./fail.ts";
 import { goOn } from "./reconnect.ts";
 import { draftOf, rowOf, storeStep, type Quiet } from "./publish.ts";
@@ -110,7 +109,7 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
   try {
     await parts.checkpoints.createLayer(actor.id, nextTop, shape.diskBytes);
     await parts.checkpoints.syncLayer(actor.id, nextTop);
-    await machine.prepareCut(pages, parts.checkpoints.layerPath(actor.id, nextTop));
+    await machine.prepareCut(parts.checkpoints.layerPath(actor.id, nextTop));
     await link.flush(engineLimits.flushMs);
     // Recorded before the switch: an empty layer above the real top reads the same, a missing one loses data.
     await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
@@ -132,8 +131,8 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
       draft,
       {
         base: actor.requireBase(),
-        pages: fromArray(cut.batches),
-        devices: cut.devices,
+        pages: fromArray(cut.machine.batches),
+        devices: cut.machine.devices,
         ownBase: false,
       },
       storeStep(actor, "checkpoint"),
@@ -162,8 +161,7 @@ async function setClock(actor: Actor, link: GuestLink): Promise<void> {
 }
 
 interface RunningCut {
-  readonly batches: readonly PageBatch[];
-  readonly devices: Uint8Array;
+  readonly machine: MachineCut;
   readonly clean: boolean;
 }
 
@@ -180,30 +178,18 @@ async function captureRunning(
     await link.freeze(engineLimits.freezeMs);
     await actor.step("checkpoint.frozen");
     const clean = await flushed(link, engineLimits.flushFrozenMs);
-    await machine.pause();
-    const [batches, devices] = await atOnce([
-      readAll(machine),
-      machine.saveDevices(),
-      machine.addLayer(layerPath),
-    ]);
+    const cut = await machine.cut(layerPath);
     await actor.step("checkpoint.layer-switched");
     // The thaw waits in the link when the guest goes on.
     const thawed = link.thaw();
     await Promise.all([machine.run(), thawed]);
     link.release();
-    return { batches, devices, clean };
+    return { machine: cut, clean };
   } catch (error) {
     // Where it cannot go on, the machine's own event says that it crashed.
     await goOn(actor, machine).catch(() => undefined);
     throw PerdureError.from(error);
   }
-}
-
-async function readAll(machine: Machine): Promise<PageBatch[]> {
-  const batches: PageBatch[] = [];
-  const pages = await machine.privatePages();
-  for await (const batch of machine.readPages(pages)) batches.push(batch);
-  return batches;
 }
 
 /** Freeze, and flush what came in between. Whatever misses its deadline is marked, not fatal. */

@@ -2,7 +2,7 @@
 
 /**
  * Some pages of a VM's memory: `bytes` holds `indexes.length` pages of 4096 bytes in the order of
- * `indexes`, which ascend within a batch and from batch to batch. At most 4 MiB. Both buffers belong to this
+ * `indexes`, which ascend; no page is in two batches of one capture. At most 4 MiB. Both buffers belong to this
  * batch alone and go to the receiver with it, who may transfer them to a thread; used once.
  */
 export interface PageBatch {

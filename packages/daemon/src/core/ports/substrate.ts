@@ -70,6 +70,12 @@ export interface MachineEvent {
   readonly detail: string;
 }
 
+/** What a checkpoint holds of a machine besides its disk. */
+export interface MachineCut {
+  readonly batches: readonly PageBatch[];
+  readonly devices: Uint8Array<ArrayBuffer>;
+}
+
 export interface Machine {
   readonly record: MachineRecord;
   /** What the manifest says about it. */
@@ -101,11 +107,16 @@ export interface Machine {
   /** How many pages differ from the base at this moment. The guest may run. */
   changedPages(): Promise<number>;
   /**
-   * Makes the next cut's pause short: does beforehand what can be done while the guest runs, for about
-   * so many pages, and for `addLayer(layerPath)`. Changes nothing that the guest or a checkpoint could
-   * see, and need not be called.
+   * Makes `cut(layerPath)` short: does beforehand what can be done while the guest runs. Changes nothing
+   * that the guest or a checkpoint could see, and need not be called.
    */
-  prepareCut(pages: number, layerPath: string): Promise<void>;
+  prepareCut(layerPath: string): Promise<void>;
+  /**
+   * A whole cut of a machine that is to go on: stops the CPUs, reads all private pages, saves the devices
+   * and covers the disk by an empty layer, all of that instant. The CPUs stand still afterwards, also where
+   * it fails. The batches are in memory and in no order.
+   */
+  cut(layerPath: string): Promise<MachineCut>;
   /** Indexes of pages that may differ from the base, ascending. Meaningful while paused. */
   privatePages(): Promise<Uint32Array<ArrayBuffer>>;
   /** Contents of these pages, in batches. While paused. */

@@ -7,6 +7,7 @@ import type { PageBatch } from "../../core/ports/page.ts";
 import type {
   DiskChain,
   Machine,
+  MachineCut,
   MachineEvent,
   MachineRecord,
 } from "../../core/ports/substrate.ts";
@@ -91,6 +92,15 @@ export class FakeMachine implements Machine {
 
   prepareCut(): Promise<void> {
     return this.#do("prepareCut", () => undefined);
+  }
+
+  async cut(layerPath: string): Promise<MachineCut> {
+    await this.pause();
+    const batches: PageBatch[] = [];
+    for await (const batch of this.readPages(await this.privatePages())) batches.push(batch);
+    const devices = await this.saveDevices();
+    await this.addLayer(layerPath);
+    return { batches, devices };
   }
 
   privatePages(): Promise<Uint32Array<ArrayBuffer>> {

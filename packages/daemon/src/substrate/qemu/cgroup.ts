@@ -6,6 +6,7 @@
  * kernel gives it up under pressure: it does not count against a VM's limit in effect.
  */
 import { mkdir, readFile, readdir, rmdir, writeFile } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import type { MachineShape } from "@perdure/protocol";
@@ -29,6 +30,16 @@ export interface Cgroups {
 
 const CPU_PERIOD_US = 100_000;
 
+/**
+ * What all VMs of a home weigh together, in ordinary threads. The kernel spreads a group's weight over the
+ * host's CPUs: with the weight of one thread, as groups have by default, a VM that wakes would stand behind
+ * every thread of the daemon.
+ */
+const homeWeight = 2 * availableParallelism();
+const THREAD_SHARES_V1 = 1024;
+const THREAD_WEIGHT_V2 = 100;
+const WEIGHT_MAX_V2 = 10_000;
+
 /** Settings by controller: the file in version 1, in version 2, and the value. */
 function settings(shape: MachineShape): readonly {
   readonly controller: string;
@@ -48,8 +59,12 @@ function settings(shape: MachineShape): readonly {
       v1: [
         ["cpu.cfs_period_us", CPU_PERIOD_US],
         ["cpu.cfs_quota_us", quota],
+        ["cpu.shares", THREAD_SHARES_V1 * shape.cpus],
       ],
-      v2: [["cpu.max", `${quota} ${CPU_PERIOD_US}`]],
+      v2: [
+        ["cpu.max", `${quota} ${CPU_PERIOD_US}`],
+        ["cpu.weight", String(THREAD_WEIGHT_V2 * shape.cpus)],
+      ],
     },
     {
       controller: "pids",
@@ -71,6 +86,8 @@ export async function openCgroups(homeId: string, root = "/sys/fs/cgroup"): Prom
         await mkdir(folder, { recursive: true });
         await writeFile(join(root, "cgroup.subtree_control"), enable);
         await writeFile(join(folder, "cgroup.subtree_control"), enable);
+        const weight = Math.min(THREAD_WEIGHT_V2 * homeWeight, WEIGHT_MAX_V2);
+        await writeFile(join(folder, "cpu.weight"), String(weight));
       },
       async limit(at, shape) {
         for (const { v2 } of settings(shape)) {
@@ -88,6 +105,8 @@ export async function openCgroups(homeId: string, root = "/sys/fs/cgroup"): Prom
         }
         await mkdir(join(root, name, parent), { recursive: true });
       }
+      const shares = String(THREAD_SHARES_V1 * homeWeight);
+      await writeFile(join(root, "cpu", parent, "cpu.shares"), shares);
     },
     async limit(at, shape) {
       const own = settings(shape).find(({ controller }) => at.startsWith(join(root, controller)));

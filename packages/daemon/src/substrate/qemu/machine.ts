@@ -13,6 +13,7 @@ import type { PageBatch } from "../../core/ports/page.ts";
 import type {
   DiskChain,
   Machine,
+  MachineCut,
   MachineEvent,
   MachineRecord,
 } from "../../core/ports/substrate.ts";
@@ -25,7 +26,7 @@ import type { Credentials } from "./isolation.ts";
 import { MachineWatch } from "./machine-watch.ts";
 import type { MemoryTask } from "./memory-worker.ts";
 import { everyPage, mayReadMemory, readThroughMonitor } from "./monitor-memory.ts";
-import type { MemoryArea } from "./page-run.ts";
+import { newPages, type MemoryArea } from "./page-run.ts";
 import { isAlive, killAndWait, type ProcessIdentity } from "./process.ts";
 import { processUsage, type ProcessUsage } from "./process-usage.ts";
 import { isRecord, type QmpClient } from "./qmp.ts";
@@ -66,6 +67,8 @@ export class QemuMachine implements Machine {
   readonly #process: ProcessIdentity;
   #stage: "waiting" | "ready" | "ran";
   #isPrepared = false;
+  /** Private pages as they were found when a cut was prepared. */
+  #knownPages = new Uint32Array(0);
   #killed: Promise<void> | null = null;
   #released = false;
   #sees: Promise<boolean> | null = null;
@@ -164,14 +167,41 @@ export class QemuMachine implements Machine {
     return (await this.privatePages()).length;
   }
 
-  async prepareCut(pages: number, layerPath: string): Promise<void> {
-    const { workers, grants, credentials } = this.#parts;
+  async prepareCut(layerPath: string): Promise<void> {
+    const { grants, credentials } = this.#parts;
     await atOnce([
-      this.#maySee().then((direct) =>
-        direct ? workers.prepare(pages + CUT_SLACK_PAGES) : undefined,
-      ),
+      this.#prepareReading(),
       grants.top(layerPath, credentials).then(() => this.#disk.prepareLayer(layerPath)),
     ]);
+  }
+
+  /** The monitor takes its commands in this order, so none of them waits for the one before to be answered. */
+  async cut(layerPath: string): Promise<MachineCut> {
+    const stopped = this.pause();
+    const [batches, devices] = await atOnce([
+      stopped.then(() => this.#readAll()),
+      this.saveDevices(),
+      this.addLayer(layerPath),
+    ]);
+    return { batches, devices };
+  }
+
+  async #prepareReading(): Promise<void> {
+    if (!(await this.#maySee())) return;
+    const pages = await this.privatePages();
+    await this.#parts.workers.prepare(pages.length + CUT_SLACK_PAGES);
+    this.#knownPages = pages;
+  }
+
+  /** A page that was private once stays it: what was known before is read while the others are sought. */
+  async #readAll(): Promise<PageBatch[]> {
+    const known = this.#knownPages;
+    this.#knownPages = new Uint32Array(0);
+    const [pages, first] = await atOnce([
+      this.privatePages(),
+      Array.fromAsync(this.readPages(known)),
+    ]);
+    return [...first, ...(await Array.fromAsync(this.readPages(newPages(pages, known))))];
   }
 
   async privatePages(): Promise<Uint32Array<ArrayBuffer>> {

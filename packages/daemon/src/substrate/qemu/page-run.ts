@@ -1,4 +1,4 @@
-/** Pages as runs of neighbours: one system call per run instead of one per page. */
+/** Lists of page indexes, and their runs of neighbours: one system call per run instead of one per page. */
 import { PAGE_BYTES } from "@perdure/protocol";
 
 /** Where a part of the guest's memory lies in the VMM's address space. */
@@ -46,4 +46,16 @@ export function pageRuns(indexes: Uint32Array, areas: readonly MemoryArea[]): Pa
     runs.push({ address: area.address + offset - area.offset, first, pages: at - first });
   }
   return runs;
+}
+
+/** Those of `pages` that are not in `known`; both ascend, and so does the answer. */
+export function newPages(
+  pages: Uint32Array<ArrayBuffer>,
+  known: Uint32Array,
+): Uint32Array<ArrayBuffer> {
+  let at = 0;
+  return pages.filter((page) => {
+    while (at < known.length && (known[at] ?? 0) < page) at++;
+    return known[at] !== page;
+  });
 }

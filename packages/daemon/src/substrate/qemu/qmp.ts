@@ -66,7 +66,8 @@ export class QmpClient {
     const client = new QmpClient(socket, clock);
     try {
       await withDeadline(clock, deadlineMs, "Monitor greeting", client.#greeting.promise);
-      await client.execute("qmp_capabilities", {}, deadlineMs);
+      // With it QEMU reads the next commands while one is carried out, each in its turn.
+      await client.execute("qmp_capabilities", { enable: ["oob"] }, deadlineMs);
       return client;
     } catch (error) {
       client.close();
