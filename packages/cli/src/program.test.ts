@@ -27,6 +27,7 @@ it.each([
   ["exec", "a1", "--attach", "x"],
   ["exec", "a1", "--attach", "1", "ls"],
   ["exec", "a1", "--attach", "1", "--detach"],
+  ["exec", "a1", "--offset", "7", "ls"],
   ["cp", "a", "b"],
   ["cp", "a1:/a", "a2:/b"],
   ["cp", "a", "a1:/b", "--mode", "rwx"],
@@ -36,6 +37,16 @@ it.each([
   const parsing = program.parseAsync(separateProgram(args), { from: "user" });
   await expect(parsing).rejects.toBeInstanceOf(CommanderError);
   expect(words.join("")).toMatch(/^error: /);
+});
+
+it.each([
+  ["exec -d -i a1 cat", ["--detach", "--interactive"]],
+  ["exec --offset 7 a1 cat", ["--offset", "--attach"]],
+])("refuses %j and names both options", async (line, options) => {
+  const { program, words } = quiet();
+  const parsing = program.parseAsync(separateProgram(line.split(" ")), { from: "user" });
+  await expect(parsing).rejects.toBeInstanceOf(CommanderError);
+  for (const option of options) expect(words.join("")).toContain(option);
 });
 
 it("has every verb, each explained with an example and the options of all", () => {

@@ -34,7 +34,10 @@ export function addExecCommand(program: Command): void {
       ),
     )
     .option("--timeout <duration>", "end the program after this long, as in 30s", parseDuration)
-    .option("-d, --detach", "print the process number and return")
+    .addOption(
+      // Nothing is left here that could feed a program that was detached.
+      new Option("-d, --detach", "print the process number and return").conflicts("interactive"),
+    )
     .addOption(
       new Option("--attach <process>", "follow a process that runs")
         .argParser(parseCount(1))
@@ -49,6 +52,9 @@ export function addExecCommand(program: Command): void {
     if (argv[0] === "") command.error("error: the program has an empty name");
     if (options.attach !== undefined && argv.length > 0) {
       command.error("error: --attach follows a process that runs; it takes no program");
+    }
+    if (options.offset !== undefined && options.attach === undefined) {
+      command.error("error: --offset goes with --attach; a new program's output begins at 0");
     }
     await withSession(options, (session) => execute(session, agent, argv, options));
   });
@@ -78,7 +84,6 @@ async function execute(
   options: ExecOptions,
 ): Promise<number> {
   const { perdure, during, print } = session;
-  const stdin = options.detach !== true && (options.interactive === true || isPiped());
   if (options.attach !== undefined) {
     const handle = perdure.process(agent, options.attach);
     const interactive = options.interactive === true;
@@ -89,6 +94,7 @@ async function execute(
       json: session.json,
     });
   }
+  const stdin = options.detach !== true && (options.interactive === true || isPiped());
   const request = {
     env: options.env ?? {},
     stdin,
