@@ -50,7 +50,12 @@ export async function upload(
     const settings = { ...withUser(user), mode: mode ?? facts.mode & 0o777, size: facts.size };
     await perdure
       .writeFile(agent, path, bytes, settings)
-      .catch(folderHint(`Name the file in it, as in "${join(path, "NAME")}".`));
+      .catch(
+        explained(
+          `write "${path}" in agent "${agent}"`,
+          `Name the file in it, as in "${join(path, "NAME")}".`,
+        ),
+      );
     return facts.size;
   } finally {
     await file.close();
@@ -67,7 +72,12 @@ export async function download(
 ): Promise<number> {
   const { facts, bytes } = await perdure
     .readFile(agent, path, withUser(user))
-    .catch(folderHint(`Unpack it: perdure exec ${agent} --cwd "${path}" tar c . | tar x`));
+    .catch(
+      explained(
+        `read "${path}" in agent "${agent}"`,
+        `Unpack it: perdure exec ${agent} --cwd "${path}" tar c . | tar x`,
+      ),
+    );
   let count = 0;
   const counted = async function* (): AsyncGenerator<Uint8Array> {
     for await (const chunk of bytes) {
@@ -110,11 +120,21 @@ async function save(
   }
 }
 
-/** Rethrows; says what to do where the path in the agent is a folder. */
-function folderHint(hint: string): (error: unknown) => never {
+/** Rethrows; says more where the path in the agent is a folder, or a device or a pipe. */
+function explained(action: string, folderHint: string): (error: unknown) => never {
   return (error) => {
-    if (!(error instanceof PerdureError) || error.code !== "path_is_directory") throw error;
-    throw new PerdureError(error.code, error.message, { details: error.details, hint });
+    if (!(error instanceof PerdureError)) throw error;
+    const { code, details, cause } = error;
+    if (code === "path_is_directory") {
+      throw new PerdureError(code, error.message, { details, cause, hint: folderHint });
+    }
+    if (code !== "path_not_file") throw error;
+    const reason = "it is not a regular file, and only those can be copied";
+    throw new PerdureError(code, `Cannot ${action}: ${reason}`, {
+      details,
+      cause,
+      hint: "A device or a pipe is read and written by a program inside: `perdure exec --help`.",
+    });
   };
 }
 

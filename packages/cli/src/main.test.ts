@@ -144,6 +144,14 @@ describe("agents", () => {
     expect(json(await data(["daemon", "status", "--json"]))).toMatchObject({ home: folder });
   });
 
+  it("lists a checkpoint that was taken without a name as live, and its kind as it is in JSON", async () => {
+    await data(["create", "a1"]);
+    const view = await commands.execute({ kind: "checkpoint", tenant: "default", agent: "a1" });
+    commands.checkpoints = () => Promise.resolve([{ ...view, kind: "named", name: null }]);
+    expect(await data(["checkpoints", "a1"])).toMatch(/\ncp_\w+ +live +- +1 /);
+    expect(json(await data(["checkpoints", "a1", "--json"]))).toMatchObject([{ kind: "named" }]);
+  });
+
   it("says not ready with exit code 1", async () => {
     commands.doctor = () => Promise.resolve({ ready: false, findings: [] });
     expect(await run(["doctor"])).toMatchObject({ code: 1, stdout: "This host is not ready.\n" });
@@ -267,6 +275,8 @@ describe("exec", () => {
     [125, ["a1"]],
     [125, ["a1", "--timeout", "soon", "true"]],
     [125, ["a1", "--attach", "1", "ls"]],
+    [125, ["-d", "-i", "a1", "cat"]],
+    [125, ["a1", "--offset", "7", "true"]],
     [125, ["--socket", "/no/such/socket", "a1", "true"]],
     [126, ["a1", "/etc"]],
     [127, ["a1", "/no/such/program"]],
@@ -474,6 +484,27 @@ describe("cp", () => {
     expect(await refused("pipe", "a1:/x")).toContain("Hint: Pipe it in: perdure cp - a1:/x");
     commands.readFile = () => Promise.reject(new PerdureError("path_is_directory", "Cannot"));
     expect(await refused("a1:/etc", "x")).toContain('--cwd "/etc" tar c . | tar x');
+  });
+
+  it("says that only regular files are copied, in either direction, and names the path", async () => {
+    const guestSays = new PerdureError(
+      "path_not_file",
+      'Cannot read "/dev/zero": Invalid argument',
+    );
+    commands.readFile = () => Promise.reject(guestSays);
+    commands.writeFile = () => Promise.reject(guestSays);
+    await writeFile(join(folder, "in"), "x");
+    for (const [args, action] of [
+      [["a1:/dev/zero", "-"], "read"],
+      [["in", "a1:/dev/zero"], "write"],
+    ] as const) {
+      const { code, stdout, stderr } = await run(["cp", ...args, "--json"]);
+      expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+      expect(json(stderr)).toMatchObject({
+        code: "path_not_file",
+        message: `Cannot ${action} "/dev/zero" in agent "a1": it is not a regular file, and only those can be copied`,
+      });
+    }
   });
 
   it("leaves no part of a copy that failed", async () => {

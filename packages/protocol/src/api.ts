@@ -124,6 +124,7 @@ export const checkpointRequestSchema = z.strictObject({
 
 export const checkpointViewSchema = z.object({
   id: checkpointIdSchema,
+  /** As in the manifest: `named` is every checkpoint of an agent that went on, also without a name. */
   kind: checkpointKindSchema,
   name: z.string().nullable(),
   generation: z.number().int(),

@@ -72,6 +72,17 @@ export const manifestDiskSchema = z.object({
   cleanliness: z.enum(["clean", "crash-consistent"]),
 });
 
+/**
+ * What the checkpoint was taken for.
+ *
+ * - `template`: an image's first boot, which agents begin from.
+ * - `sleep`: a sleep; the machine ended with it.
+ * - `named`: the verb `checkpoint`; the agent went on. It has a name only where one was given: without
+ *   one the kind is the same, and the command line calls it `live`.
+ * - `periodic`: taken by the clock; nothing writes it yet.
+ * - `stop`: the disk at a stop, without memory.
+ * - `crash-disk`: the newest disk of a machine that died, without memory.
+ */
 export const checkpointKindSchema = z.enum([
   "template",
   "sleep",

@@ -80,7 +80,7 @@ function describe(agent: AgentView): string {
 function checkpointRow(view: CheckpointView): string[] {
   return [
     view.id,
-    view.kind,
+    kindOf(view),
     view.name ?? "-",
     String(view.generation),
     new Date(view.createdAtMs).toISOString(),
@@ -88,6 +88,11 @@ function checkpointRow(view: CheckpointView): string[] {
     view.disk,
     formatSize(view.addedBytes),
   ];
+}
+
+/** A checkpoint of an agent that went on is `named` in its manifest, with or without a name. */
+function kindOf({ kind, name }: CheckpointView): string {
+  return kind === "named" && name === null ? "live" : kind;
 }
 
 function processRow({
