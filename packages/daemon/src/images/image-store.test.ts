@@ -75,10 +75,36 @@ test.each(["absent", "../names/tiny", "", "0".repeat(64)])(
   },
 );
 
+test("a name that is not there is told with those that are, and the nearest of them", async () => {
+  for (const name of ["debian", "tiny"]) await putImage(name, `kernel of ${name}`);
+  const store = createImageStore(directory);
+  const refusal = async (name: string): Promise<{ message: string; hint: string }> =>
+    store.resolve(name).then(
+      () => expect.fail("resolved"),
+      (error: unknown) => error as { message: string; hint: string },
+    );
+  for (const typo of ["debain", "Debian", "debian12", "dbian"]) {
+    expect(await refusal(typo)).toMatchObject({
+      code: "image_not_found",
+      message: `Cannot use image "${typo}": there is none; there are "debian", "tiny"`,
+      hint: 'Did you mean "debian"?',
+    });
+  }
+  for (const other of ["ubuntu", "", "0".repeat(64)]) {
+    const { message, hint } = await refusal(other);
+    expect(message).toContain('there are "debian", "tiny"');
+    expect(hint).toBe("Choose one of those.");
+  }
+});
+
 test("a directory that does not exist holds no images", async () => {
   const store = createImageStore(path.join(directory, "absent"));
   expect(await store.list()).toEqual([]);
-  await expect(store.resolve("debian")).rejects.toMatchObject({ code: "image_not_found" });
+  await expect(store.resolve("debian")).rejects.toMatchObject({
+    code: "image_not_found",
+    message: 'Cannot use image "debian": there is none',
+    hint: expect.stringContaining("npm run setup") as string,
+  });
 });
 
 test("an image with a shortened or absent file is not used", async () => {

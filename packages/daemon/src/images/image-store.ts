@@ -15,6 +15,7 @@ import { PerdureError, digestSchema } from "@perdure/protocol";
 import type { Digest } from "@perdure/protocol";
 import type { Image, ImageFile, ImageSource } from "../core/ports/image-source.ts";
 import { readRecord, recordFile, toImage } from "./image-record.ts";
+import { nearestName } from "./nearest-name.ts";
 
 /** A name for an image: shorter than an id, so that neither is taken for the other. */
 export const imageNamePattern = /^[a-z0-9][a-z0-9._-]{0,62}$/;
@@ -54,25 +55,47 @@ export function createImageStore(directory: string): ImageSource {
     return (await Promise.all(files.map(isWhole))).every(Boolean) ? found.image : null;
   };
 
+  const list = async (): Promise<Image[]> => {
+    const names = await readdir(directory).catch((): string[] => []);
+    const images = await Promise.all(names.filter(isId).map(load));
+    return images
+      .filter((image) => image !== null)
+      .sort((a, b) => a.name.localeCompare(b.name, "en") || a.id.localeCompare(b.id, "en"));
+  };
+
   return {
     resolve: async (nameOrId) => {
       const id = isId(nameOrId) ? nameOrId : await readName(directory, nameOrId);
       const image = id === null ? null : await load(id);
       if (image !== null) return image;
-      const state = id === null ? "there is none" : "its files are missing or damaged";
-      throw new PerdureError("image_not_found", `Cannot use image "${nameOrId}": ${state}`, {
-        hint: `Run "npm run setup" to build the default image in "${directory}".`,
-      });
+      // An id may be made up; a name was given to something.
+      const isDamaged =
+        id !== null && (id !== nameOrId || (await isThere(path.join(directory, id))));
+      const names = [...new Set((await list()).map(({ name }) => name))];
+      throw notFound(nameOrId, isDamaged, names, directory);
     },
-
-    list: async () => {
-      const names = await readdir(directory).catch((): string[] => []);
-      const images = await Promise.all(names.filter(isId).map(load));
-      return images
-        .filter((image) => image !== null)
-        .sort((a, b) => a.name.localeCompare(b.name, "en") || a.id.localeCompare(b.id, "en"));
-    },
+    list,
   };
+}
+
+function notFound(
+  nameOrId: string,
+  isDamaged: boolean,
+  names: readonly string[],
+  directory: string,
+): PerdureError {
+  const state = isDamaged ? "its files are missing or damaged" : "there is none";
+  const others = names.length === 0 ? "" : `; there are ${names.map(inQuotes).join(", ")}`;
+  const nearest = nearestName(nameOrId, names);
+  const setup = `Run "npm run setup" to build the default image in "${directory}".`;
+  const choice = nearest === null ? "Choose one of those." : `Did you mean "${nearest}"?`;
+  return new PerdureError("image_not_found", `Cannot use image "${nameOrId}": ${state}${others}`, {
+    hint: isDamaged || names.length === 0 ? setup : choice,
+  });
+}
+
+function inQuotes(name: string): string {
+  return `"${name}"`;
 }
 
 /** The id that a name stands for, or `null`. */
@@ -84,6 +107,13 @@ async function readName(directory: string, name: string): Promise<string | null>
 
 function isId(text: string): text is Digest {
   return digestSchema.safeParse(text).success;
+}
+
+async function isThere(file: string): Promise<boolean> {
+  return stat(file).then(
+    () => true,
+    () => false,
+  );
 }
 
 async function isWhole(file: Pick<ImageFile, "path" | "bytes">): Promise<boolean> {
