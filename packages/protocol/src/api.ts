@@ -22,7 +22,11 @@ import { wakeReportSchema } from "./wake-report.ts";
 export const apiLimits = {
   bodyBytesMax: 1024 * 1024,
   argvMax: 1024,
-  argumentBytesMax: 131_072,
+  /**
+   * `argv`, `env`, `cwd` and `user` of an exec together, in UTF-8, as the link into the VM carries them:
+   * with 6 bytes before each string, and up to 44 for the rest. More is `too_large`.
+   */
+  execBytesMax: 65_536,
   envMax: 1024,
   pathBytesMax: 4095,
   timeoutMsMax: 366 * 24 * 3600 * 1000,
@@ -50,11 +54,8 @@ function decimal(min: number) {
 }
 
 /** A string that a C program can be given. */
-function textWithoutNul(lengthMax: number) {
-  return z
-    .string()
-    .max(lengthMax)
-    .refine((text) => !text.includes("\0"), "must not hold a NUL character");
+function textWithoutNul() {
+  return z.string().refine((text) => !text.includes("\0"), "must not hold a NUL character");
 }
 
 /** Every answer with a status of 400 or above. */
@@ -143,17 +144,17 @@ export type CheckpointView = z.infer<typeof checkpointViewSchema>;
 /** `GET /v1/agents/:agent/checkpoints`: oldest first. */
 export const checkpointsResponseSchema = z.object({ checkpoints: z.array(checkpointViewSchema) });
 
-/** `POST /v1/agents/:agent/exec` */
+/** `POST /v1/agents/:agent/exec`: in all at most `apiLimits.execBytesMax`. */
 export const execRequestSchema = z.strictObject({
-  argv: z.array(textWithoutNul(apiLimits.argumentBytesMax)).min(1).max(apiLimits.argvMax),
+  argv: z.array(textWithoutNul()).min(1).max(apiLimits.argvMax),
   env: z
-    .record(z.string().regex(/^[^=\0]+$/), textWithoutNul(apiLimits.argumentBytesMax))
+    .record(z.string().regex(/^[^=\0]+$/), textWithoutNul())
     .refine(
       (env) => Object.keys(env).length <= apiLimits.envMax,
       `must not hold more than ${apiLimits.envMax} variables`,
     )
     .default({}),
-  cwd: textWithoutNul(apiLimits.pathBytesMax).startsWith("/").optional(),
+  cwd: textWithoutNul().max(apiLimits.pathBytesMax).startsWith("/").optional(),
   user: z.string().min(1).max(32).default("user"),
   /** The whole tree is ended after this long awake; absent: never. */
   timeoutMs: z.number().int().min(1).max(apiLimits.timeoutMsMax).optional(),
@@ -238,7 +239,7 @@ export const signalRequestSchema = z.strictObject({
 
 /** `GET|PUT /v1/agents/:agent/files?path=&user=&mode=`: the body is the file. */
 export const fileQuerySchema = z.strictObject({
-  path: textWithoutNul(apiLimits.pathBytesMax).startsWith("/"),
+  path: textWithoutNul().max(apiLimits.pathBytesMax).startsWith("/"),
   user: z.string().min(1).max(32).default("user"),
   /** Octal, for PUT. */
   mode: z

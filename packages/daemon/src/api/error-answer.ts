@@ -1,6 +1,6 @@
 /** Every error leaves as an `ErrorBody` with the status of its code, whoever raised it. */
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { PerdureError } from "@perdure/protocol";
+import { apiLimits, PerdureError } from "@perdure/protocol";
 
 /** Ours as it is; Fastify's own refusals by what they mean; anything else is a defect: `internal`. */
 export function toPerdureError(error: unknown): PerdureError {
@@ -8,7 +8,10 @@ export function toPerdureError(error: unknown): PerdureError {
   const { code, statusCode, message } = facts(error);
   switch (code) {
     case "FST_ERR_CTP_BODY_TOO_LARGE":
-      return new PerdureError("too_large", "Cannot take the body: it is larger than the limit");
+      return new PerdureError(
+        "too_large",
+        `Cannot take the body: it has more than ${apiLimits.bodyBytesMax} bytes`,
+      );
     case "FST_ERR_CTP_INVALID_MEDIA_TYPE":
       return new PerdureError("bad_request", "Cannot read the body: its media type is not JSON", {
         hint: 'Send "content-type: application/json".',

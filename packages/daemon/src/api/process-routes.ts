@@ -10,12 +10,14 @@ import {
 } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
 import { bodyOf, processTargetOf, queryOf, targetOf } from "./context.ts";
+import { checkExecSize } from "./exec-size.ts";
 import { outputLines } from "./output-stream.ts";
 
 export function processRoutes(server: FastifyInstance, { commands, closing }: RouteContext): void {
   server.post("/v1/agents/:agent/exec", async (request, reply) => {
     const target = targetOf(request);
     const body = bodyOf(request, execRequestSchema);
+    checkExecSize(target.agent, body);
     void reply.code(201);
     return commands.execute({ kind: "exec", ...target, ...body });
   });

@@ -216,6 +216,13 @@ describe("requests that do not fit", () => {
       { headers: json, body: `"${"x".repeat(1 << 20)}"` },
       "too_large",
     ],
+    [
+      "an exec that does not fit the link",
+      "POST",
+      "/v1/agents/a1/exec",
+      { headers: json, body: JSON.stringify({ argv: ["echo", "x".repeat(100_000)] }) },
+      "too_large",
+    ],
     ["a name no agent can have", "GET", "/v1/agents/A_1", {}, "bad_request"],
     ["a very long name", "GET", `/v1/agents/${"a".repeat(3000)}`, {}, "bad_request"],
     ["a broken escape", "GET", "/v1/agents/%zz", {}, "bad_request"],
