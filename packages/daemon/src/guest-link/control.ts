@@ -263,13 +263,10 @@ function memoryOf(stats: StatReader): GuestMemory {
   return {
     memTotalBytes: stats.value("memTotalBytes"),
     memAvailableBytes: stats.value("memAvailableBytes"),
-    memFreeBytes: stats.optional("memFreeBytes"),
     anonBytes: stats.value("anonBytes"),
     shmemBytes: stats.value("shmemBytes"),
     cachedBytes: stats.value("cachedBytes"),
     buffersBytes: stats.optional("buffersBytes"),
-    dirtyBytes: stats.optional("dirtyBytes"),
-    unevictableBytes: stats.optional("unevictableBytes"),
     slabBytes: stats.optional("slabBytes"),
     slabReclaimableBytes: stats.optional("slabReclaimableBytes"),
   };

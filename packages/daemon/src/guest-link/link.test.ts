@@ -350,13 +350,10 @@ describe("an older guest agent", () => {
     expect(await asked).toEqual({
       memTotalBytes: 5,
       memAvailableBytes: 5,
-      memFreeBytes: null,
       anonBytes: 5,
       shmemBytes: 5,
       cachedBytes: 6,
       buffersBytes: null,
-      dirtyBytes: null,
-      unevictableBytes: null,
       slabBytes: null,
       slabReclaimableBytes: null,
     });

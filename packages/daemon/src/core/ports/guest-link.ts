@@ -43,16 +43,12 @@ export interface HookResult {
 export interface GuestMemory {
   readonly memTotalBytes: number;
   readonly memAvailableBytes: number;
-  readonly memFreeBytes: number | null;
   /** Memory of programs. */
   readonly anonBytes: number;
   /** Shared memory and tmpfs: part of `cachedBytes`, but on no disk. */
   readonly shmemBytes: number;
   readonly cachedBytes: number;
   readonly buffersBytes: number | null;
-  /** Page cache that is not on the disk yet. */
-  readonly dirtyBytes: number | null;
-  readonly unevictableBytes: number | null;
   readonly slabBytes: number | null;
   /** What of `slabBytes` `dropCaches` may give back. */
   readonly slabReclaimableBytes: number | null;
