@@ -288,6 +288,31 @@ describe("C34 a host without room while an agent writes", () => {
     expect(tries).toBeLessThanOrEqual(7);
   });
 
+  test("that pauses again while it is asked to answer is still tried once per period", async () => {
+    await runOutOfRoom();
+    world.faults.hang("link.setClock");
+    world.host.roomForDisk = true;
+    await world.time.advance(engineLimits.pausedRetryMs);
+    expect((await world.agent("a1")).paused).toBeNull();
+    world.host.roomForDisk = false;
+    (await world.process("a1")).happen("io-error");
+    await world.time.advance(engineLimits.clockMs);
+    world.faults.clear();
+    expect((await world.agent("a1")).paused).toBe("disk full");
+    let tries = 0;
+    world.faults.onPoint = (name) => {
+      if (name === "machine.run") tries++;
+      return null;
+    };
+    await world.time.advance(6 * engineLimits.pausedRetryMs);
+    expect(tries).toBeLessThanOrEqual(7);
+    world.faults.onPoint = null;
+    world.host.roomForDisk = true;
+    await world.time.advance(2 * engineLimits.pausedRetryMs);
+    expect(await count(world, "a1")).toBe(1);
+    await expectWhole();
+  });
+
   test("a sleep that finds no room is refused without a word to the guest, and a checkpoint at once", async () => {
     await runOutOfRoom();
     world.faults.fail("checkpoints.reserve", "disk_full");

@@ -5,7 +5,7 @@
 import type { Actor } from "./actor.ts";
 import { crashed, endMachine, fail } from "./fail.ts";
 import { engineLimits } from "./limit.ts";
-import type { MachineEvent } from "./ports/substrate.ts";
+import type { Machine, MachineEvent } from "./ports/substrate.ts";
 import { goOn } from "./reconnect.ts";
 import { startCold } from "./start.ts";
 import { becomeStopped } from "./stop.ts";
@@ -61,33 +61,45 @@ async function rebooted(actor: Actor): Promise<void> {
 
 /** The VM waits for room; it goes on by itself when there is some. */
 async function pausedByFullDisk(actor: Actor): Promise<void> {
-  // A try to go on that fails tells of it again; one loop of tries is enough.
-  if (actor.agent.paused !== null) return;
-  await actor.save({ paused: "disk full" });
-  void retryPaused(actor);
+  if (actor.agent.paused === null) await actor.save({ paused: "disk full" });
+  const { machine } = actor;
+  // A try that fails tells of it again, and so does a VM that paused anew while it was asked to answer.
+  if (machine === null || retried.has(machine)) return;
+  retried.add(machine);
+  void retryPaused(actor, machine);
 }
+
+/** Machines that a loop of tries is under way for. Changed in the agent's lane alone. */
+const retried = new WeakSet<Machine>();
 
 /**
  * Lets the VM run until it runs on, and then until the guest answers: only then its clock is right and
  * what a sleep has frozen meanwhile is thawed.
  */
-async function retryPaused(actor: Actor): Promise<void> {
+async function retryPaused(actor: Actor, machine: Machine): Promise<void> {
   const { clock } = actor.parts;
-  const { machine } = actor;
-  for (let answersLeft: number = engineLimits.pausedAnswersMax; answersLeft > 0;) {
-    await clock.wait(engineLimits.pausedRetryMs);
-    const done = await actor.lane.exclusive(async () => {
-      if (actor.machine !== machine || machine === null) return true;
-      try {
-        await machine.run();
-        if (!(await machine.isRunning())) return false;
-        if (actor.agent.paused !== null) await actor.save({ paused: null });
-        answersLeft--;
-        return await goOn(actor, machine);
-      } catch {
+  let answersLeft: number = engineLimits.pausedAnswersMax;
+  const tryOnce = async (): Promise<boolean> => {
+    if (actor.machine !== machine) return true;
+    try {
+      await machine.run();
+      if (!(await machine.isRunning())) {
+        answersLeft = engineLimits.pausedAnswersMax;
         return false;
       }
+      if (actor.agent.paused !== null) await actor.save({ paused: null });
+      answersLeft--;
+      return (await goOn(actor, machine)) || answersLeft <= 0;
+    } catch {
+      return answersLeft <= 0;
+    }
+  };
+  for (let done = false; !done;) {
+    await clock.wait(engineLimits.pausedRetryMs);
+    done = await actor.lane.exclusive(async () => {
+      const over = await tryOnce();
+      if (over) retried.delete(machine);
+      return over;
     });
-    if (done) return;
   }
 }
