@@ -46,8 +46,10 @@ export class Connection {
     this.#clock = clock;
     this.#transport = new Transport(socket, {
       received: (chunk) => this.#received(chunk),
-      ended: (why) =>
-        this.#close(new PerdureError("guest_unreachable", `The guest link is closed: ${why}`), why),
+      ended: (why, cause) => {
+        const message = `The guest link is closed: ${why}`;
+        this.#close(new PerdureError("guest_unreachable", message, { cause }), why);
+      },
     });
     this.#epoch = new Epoch(this.#transport);
     this.#parser = new FrameParser((type, stream, payload) =>

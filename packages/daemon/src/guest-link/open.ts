@@ -17,12 +17,14 @@ export function createGuestLinks(options: GuestLinksOptions = {}): GuestLinks {
     connect(linkPath: string): Promise<GuestLink> {
       return new Promise((resolve, reject) => {
         const socket = createConnection(linkPath);
+        const refuse = (why: string, cause?: Error): void => {
+          const message = `Cannot connect to the guest link at "${linkPath}": ${why}`;
+          reject(new PerdureError("guest_unreachable", message, { cause }));
+        };
+        socket.once("error", (error) => refuse("nobody is there", error));
         const link = new StreamGuestLink(socket, clock);
         socket.once("connect", () => resolve(link));
-        void link.closed.then((why) => {
-          const message = `Cannot connect to the guest link at "${linkPath}": ${why}`;
-          reject(new PerdureError("guest_unreachable", message));
-        });
+        void link.closed.then((why) => refuse(why));
       });
     },
   };

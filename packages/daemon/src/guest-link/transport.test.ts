@@ -99,3 +99,16 @@ test("what is sent together leaves in one write, also right before the end", asy
   transport.destroy();
   expect(writes).toEqual([4, 3]);
 });
+
+test("a link that breaks is told in words, with what the system said beside them", async () => {
+  const socket = new Duplex({ read: () => undefined });
+  const ends: unknown[] = [];
+  new Transport(socket, {
+    received: () => undefined,
+    ended: (reason, cause) => ends.push(reason, cause),
+  });
+  const cause = new Error("read ECONNRESET");
+  socket.destroy(cause);
+  await turn();
+  expect(ends).toEqual(["the link broke", cause]);
+});

@@ -18,8 +18,8 @@ export const QUEUE_BYTES_MAX = 16 * 1024 * 1024;
 
 export interface TransportEvents {
   received(chunk: Uint8Array): void;
-  /** The other side is gone. Called once, not after `destroy`. */
-  ended(reason: string): void;
+  /** The other side is gone; `cause` is what the system said. Called once, not after `destroy`. */
+  ended(reason: string, cause?: Error): void;
 }
 
 export class Transport {
@@ -36,7 +36,7 @@ export class Transport {
     socket.on("data", (chunk: Uint8Array) => this.#received(chunk));
     socket.on("end", () => this.#ended("the VM closed the link"));
     socket.on("close", () => this.#ended("the link was closed"));
-    socket.on("error", (error) => this.#ended(`the link failed: ${error.message}`));
+    socket.on("error", (error) => this.#ended("the link broke", error));
   }
 
   get queuedBytes(): number {
@@ -102,9 +102,9 @@ export class Transport {
     for (const resolve of waiting) resolve();
   }
 
-  #ended(reason: string): void {
+  #ended(reason: string, cause?: Error): void {
     if (!this.#open) return;
     this.destroy();
-    this.#events.ended(reason);
+    this.#events.ended(reason, cause);
   }
 }

@@ -11,7 +11,7 @@ import { qemuLimits } from "./limit.ts";
 import type { StartTools } from "./machine-start.ts";
 import { QemuMachine } from "./machine.ts";
 import { readMemoryAreas } from "./memory-area.ts";
-import { hostBootId, killAndWait } from "./process.ts";
+import { hostBootId, killAndWait, processError } from "./process.ts";
 import { QmpClient } from "./qmp.ts";
 import { RunFolder } from "./run-folder.ts";
 import { findProcesses, recognise } from "./sweep.ts";
@@ -57,7 +57,9 @@ export async function adoptMachine(
     note.basePath,
     facts.shape.memoryBytes,
     note.sharing,
-  );
+  ).catch(async (error: unknown) => {
+    throw await processError(record, "take over the VM process", error);
+  });
   const qmp = await QmpClient.connect(folder.monitorPath, tools.clock, qemuLimits.commandMs);
   const machine = new QemuMachine({
     record: { ...record, runDir: folder.path },

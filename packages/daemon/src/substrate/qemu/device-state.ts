@@ -62,14 +62,15 @@ export async function loadDeviceState(
 function send(path: string, state: Uint8Array): Promise<void> {
   return new Promise((resolve, reject) => {
     const socket = connect(path);
-    socket.once("error", reject);
+    socket.once("error", (cause) => reject(refused("nobody takes it", cause)));
     socket.once("connect", () => socket.end(state));
     socket.once("finish", resolve);
   });
 }
 
-function refused(reason: string): PerdureError {
+function refused(reason: string, cause?: Error): PerdureError {
   return new PerdureError("machine_failed", `QEMU did not take the device state: ${reason}`, {
     hint: "The state belongs to another machine type or is damaged; a cold start needs none.",
+    cause,
   });
 }

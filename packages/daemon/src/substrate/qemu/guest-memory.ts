@@ -11,6 +11,7 @@ import type { PageBuffers } from "../../core/page-buffers.ts";
 import { PAGE_BATCH_BYTES_MAX, type PageBatch } from "../../core/ports/page.ts";
 import { qemuLimits } from "./limit.ts";
 import type { MemoryTask } from "./memory-worker.ts";
+import { processError } from "./process.ts";
 
 function startThreads(): Piscina {
   return new Piscina({
@@ -59,7 +60,8 @@ export class MemoryWorkers {
 
   async write(task: MemoryTask, batch: PageBatch): Promise<void> {
     const buffers = [batch.indexes.buffer, batch.bytes.buffer];
-    this.#buffers.give((await this.#run("write", { ...task, ...batch }, buffers)) as ArrayBuffer);
+    const input = { ...task, ...batch };
+    this.#buffers.give((await this.#run("write", input, buffers)) as ArrayBuffer);
   }
 
   /** Ends the threads. Machines that are still in use bring them back. */
@@ -69,12 +71,17 @@ export class MemoryWorkers {
     await threads?.close();
   }
 
-  async #run(name: string, task: object, transferList: ArrayBuffer[]): Promise<unknown> {
+  async #run(
+    name: string,
+    input: Partial<MemoryTask>,
+    transferList: ArrayBuffer[],
+  ): Promise<unknown> {
     try {
       this.#threads ??= startThreads();
-      return (await this.#threads.run(task, { name, transferList })) as unknown;
+      return (await this.#threads.run(input, { name, transferList })) as unknown;
     } catch (error) {
-      throw PerdureError.from(error, "machine_failed");
+      if (input.process === undefined) throw PerdureError.from(error, "machine_failed");
+      throw await processError(input.process, `${name} the memory of the VM process`, error);
     }
   }
 }

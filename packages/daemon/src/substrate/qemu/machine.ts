@@ -290,7 +290,7 @@ export class QemuMachine implements Machine {
 
   /** A daemon's own children it may look into; those of an earlier one perhaps not. */
   #maySee(): Promise<boolean> {
-    this.#sees ??= mayReadMemory(this.#process.pid);
+    this.#sees ??= mayReadMemory(this.#process);
     return this.#sees;
   }
 

@@ -11,6 +11,7 @@ import { open } from "node:fs/promises";
 import { PAGE_BYTES, PerdureError } from "@perdure/protocol";
 import type { PageBatch } from "../../core/ports/page.ts";
 import { PAGES_PER_BATCH } from "./guest-memory.ts";
+import { processError, type ProcessIdentity } from "./process.ts";
 import type { QmpClient } from "./qmp.ts";
 import type { RunFolder } from "./run-folder.ts";
 
@@ -29,14 +30,14 @@ export function guestAddress(offset: number, memoryBytes: number): number {
 }
 
 /** Whether the kernel lets this daemon open the memory of the process. */
-export async function mayReadMemory(pid: number): Promise<boolean> {
+export async function mayReadMemory(process: ProcessIdentity): Promise<boolean> {
   try {
-    await (await open(`/proc/${pid}/mem`, "r")).close();
+    await (await open(`/proc/${process.pid}/mem`, "r")).close();
     return true;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "EACCES" || code === "EPERM") return false;
-    throw PerdureError.from(error, "machine_failed");
+    throw await processError(process, "look into the VM process", error);
   }
 }
 

@@ -1,7 +1,6 @@
 /** What a process takes of the host. */
 import { readFile } from "node:fs/promises";
-import { PerdureError } from "@perdure/protocol";
-import { readStat, TICKS_PER_SECOND, type ProcessIdentity } from "./process.ts";
+import { processError, readStat, TICKS_PER_SECOND, type ProcessIdentity } from "./process.ts";
 
 export interface ProcessUsage {
   /** Its share of pages that are shared, and all of its own. */
@@ -11,7 +10,8 @@ export interface ProcessUsage {
 }
 
 /** @throws `machine_failed` where the process is gone */
-export async function processUsage({ pid, startTicks }: ProcessIdentity): Promise<ProcessUsage> {
+export async function processUsage(process: ProcessIdentity): Promise<ProcessUsage> {
+  const { pid, startTicks } = process;
   try {
     const [rollup, stat] = await Promise.all([
       readFile(`/proc/${pid}/smaps_rollup`, "latin1"),
@@ -26,6 +26,6 @@ export async function processUsage({ pid, startTicks }: ProcessIdentity): Promis
       cpuSeconds: stat.cpuTicks / TICKS_PER_SECOND,
     };
   } catch (error) {
-    throw PerdureError.from(error, "machine_failed");
+    throw await processError(process, "tell what the VM process uses", error);
   }
 }

@@ -81,7 +81,9 @@ export async function killAndWait(identity: ProcessIdentity, clock: Clock): Prom
       process.kill(identity.pid, "SIGKILL");
     } catch (error) {
       // Gone in between.
-      if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+      if ((error as NodeJS.ErrnoException).code !== "ESRCH") {
+        throw await processError(identity, "end the VM process", error);
+      }
     }
   }
   const end = clock.monotonicMs() + qemuLimits.killMs;
@@ -95,6 +97,18 @@ export async function killAndWait(identity: ProcessIdentity, clock: Clock): Prom
     }
     await clock.wait(pauseMs);
   }
+}
+
+/** What it means that the system refused something of a process: it has ended, or what was said. */
+export async function processError(
+  identity: ProcessIdentity,
+  action: string,
+  error: unknown,
+): Promise<PerdureError> {
+  if (error instanceof PerdureError) return error;
+  const said = error instanceof Error ? error.message : String(error);
+  const why = (await isAlive(identity)) ? said : "it has ended";
+  return new PerdureError("machine_failed", `Cannot ${action}: ${why}`, { cause: error });
 }
 
 /** Arguments of a process, or null where it is gone or a kernel thread. */

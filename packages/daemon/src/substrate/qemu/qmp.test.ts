@@ -113,3 +113,24 @@ test("when the other end goes away every waiting command fails", async () => {
   await expect(waiting).rejects.toThrow("monitor is closed");
   expect((await client.ended).kind).toBe("ended");
 });
+
+test("where nobody listens, that is said, and the system's word is the cause", async () => {
+  const connected = QmpClient.connect(join(folder, "nobody"), clock, 1000);
+  await expect(connected).rejects.toMatchObject({
+    code: "machine_failed",
+    message: "Cannot connect to the monitor of the VM process: nobody is there",
+    cause: { code: "ENOENT" },
+  });
+});
+
+test("a connection that breaks is told in words, with what the system said beside them", async () => {
+  // The other end goes away with a command unread.
+  answer = () => undefined;
+  const client = await open();
+  for (const socket of sockets) socket.pause();
+  await clock.wait(20);
+  const waiting = client.execute("stop");
+  await clock.wait(20);
+  for (const socket of sockets) socket.destroy();
+  await expect(waiting).rejects.toThrow("The monitor is closed: the VM process closed it");
+});

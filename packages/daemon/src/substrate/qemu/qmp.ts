@@ -22,6 +22,8 @@ export interface QmpEvent {
 export interface QmpEnd {
   readonly kind: "ended" | "violation" | "closed";
   readonly detail: string;
+  /** What the system said. */
+  readonly cause?: Error;
 }
 
 interface Waiting {
@@ -49,8 +51,9 @@ export class QmpClient {
     this.ended = this.#end.promise;
     this.#greeting.promise.catch(() => undefined);
     socket.on("data", (chunk: Buffer) => this.#receive(chunk));
-    socket.on("error", (error) => this.#finish({ kind: "ended", detail: error.message }));
-    socket.on("close", () => this.#finish({ kind: "ended", detail: "the monitor was closed" }));
+    const ended = { kind: "ended", detail: "the VM process closed it" } as const;
+    socket.on("error", (cause) => this.#finish({ ...ended, cause }));
+    socket.on("close", () => this.#finish(ended));
   }
 
   /** Connects, waits for the greeting and leaves negotiation. @throws `machine_failed` */
@@ -61,7 +64,8 @@ export class QmpClient {
       socket.once("error", reject);
     }).catch((error: unknown) => {
       socket.destroy();
-      throw PerdureError.from(error, "machine_failed");
+      const message = "Cannot connect to the monitor of the VM process: nobody is there";
+      throw new PerdureError("machine_failed", message, { cause: error });
     });
     const client = new QmpClient(socket, clock);
     try {
@@ -170,7 +174,9 @@ export class QmpClient {
   }
 
   #finish(end: QmpEnd): void {
-    const gone = new PerdureError("machine_failed", `The monitor is closed: ${end.detail}`);
+    const { cause } = end;
+    const message = `The monitor is closed: ${end.detail}`;
+    const gone = new PerdureError("machine_failed", message, { cause });
     this.#dead ??= gone;
     this.#socket.destroy();
     this.#greeting.reject(gone);

@@ -134,7 +134,10 @@ export class RunFolder {
   /** Reads a file that the VM process wrote, then removes it. @throws `machine_failed` */
   async takeFile(path: string, bytesMax: number): Promise<Uint8Array<ArrayBuffer>> {
     const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-    const file = await open(path, flags);
+    const file = await open(path, flags).catch((cause: unknown) => {
+      const message = "Cannot read what the VM process was to write: there is no such plain file";
+      throw new PerdureError("machine_failed", message, { cause });
+    });
     try {
       const { size } = await checkedSize(file, path, bytesMax);
       const bytes = new Uint8Array(size);
