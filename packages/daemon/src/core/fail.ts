@@ -1,6 +1,9 @@
 /** Failure: named, with a way back, and with everything kept (I10). */
-import type { Failure } from "@perdure/protocol";
+import { PerdureError, type ErrorCode, type Failure } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
+import { engineLimits } from "./limit.ts";
+import type { Clock } from "./ports/clock.ts";
+import type { Machine, MachineEvent } from "./ports/substrate.ts";
 
 /** The VM is gone: failed, at once, with the newest disk remembered. `wake` recovers. */
 export async function crashed(actor: Actor, message: string): Promise<void> {
@@ -16,7 +19,7 @@ export async function fail(actor: Actor, reason: string, message: string): Promi
   const failure: Failure = {
     reason,
     message,
-    wayBack: `"perdure wake ${agent.name}" recovers it; "perdure recover ${agent.name} --from checkpoint|disk" chooses the cut`,
+    wayBack: wayBackOf(agent.name),
     atMs: parts.clock.nowMs(),
   };
   await actor.save({
@@ -33,4 +36,54 @@ export async function endMachine(actor: Actor, reason: string): Promise<void> {
   const { machine } = actor;
   actor.detach(reason);
   await machine?.kill();
+}
+
+/** How an agent comes back whose VM has ended. */
+function wayBackOf(name: string): string {
+  return `"perdure wake ${name}" recovers it; "perdure recover ${name} --from checkpoint|disk" chooses the cut`;
+}
+
+/** What a VM that ends under a verb breaks first arrives as one of these. */
+const ofAnEnd: readonly ErrorCode[] = ["machine_failed", "guest_unreachable", "internal"];
+
+/**
+ * What a verb that failed tells its caller. Where the VM has ended under it, that, and the way back; what
+ * broke first (a link, a monitor, a file of /proc) is the cause. Asked before the machine is ended on
+ * purpose: from then on it tells nothing.
+ *
+ * @param during what the VM ended in the middle of: `a checkpoint`
+ */
+export async function whyFailed(
+  { agent, parts }: Actor,
+  machine: Machine,
+  during: string,
+  error: unknown,
+  wayBack: string = wayBackOf(agent.name),
+): Promise<PerdureError> {
+  const known = PerdureError.from(error);
+  if (!ofAnEnd.includes(known.code)) return known;
+  const end = await endOf(machine, parts.clock);
+  if (end === null) return known;
+  return new PerdureError(
+    "machine_failed",
+    `The VM of agent "${agent.name}" ended during ${during}: ${end.detail}`,
+    { hint: wayBack, cause: error },
+  );
+}
+
+async function endOf(machine: Machine, clock: Clock): Promise<MachineEvent | null> {
+  const stop = new AbortController();
+  const { promise, resolve } = Promise.withResolvers<MachineEvent>();
+  const unwatch = machine.onEvent((event) => {
+    if (event.kind === "exited") resolve(event);
+  });
+  const late = clock.wait(engineLimits.endKnownMs, stop.signal).then(() => null);
+  // Where the end is known there is nobody who waits for this one.
+  late.catch(() => undefined);
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    unwatch();
+    stop.abort();
+  }
 }

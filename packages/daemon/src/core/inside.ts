@@ -8,8 +8,10 @@
 import { PerdureError, type ProcessView } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { FileWrite, ProcessOutput, Signal } from "./command.ts";
+import { whyFailed } from "./fail.ts";
 import { connectAgain } from "./reconnect.ts";
 import type { FileFacts, GuestExec, GuestLink, OutputPiece } from "./ports/guest-link.ts";
+import type { Machine } from "./ports/substrate.ts";
 
 const WAKES_PER_CALL_MAX = 3;
 const KILL_DEADLINE_MS = 30_000;
@@ -18,13 +20,15 @@ const KILL_DEADLINE_MS = 30_000;
 async function withLink<T>(
   actor: Actor,
   wake: (actor: Actor) => Promise<unknown>,
-  call: (link: GuestLink) => Promise<T>,
+  call: (link: GuestLink, machine: Machine) => Promise<T>,
 ): Promise<T> {
   for (let wakes = 0; ; wakes++) {
     const done = await actor.lane.shared(async () => {
-      if (actor.agent.state !== "awake" || actor.machine === null) return null;
+      const { machine } = actor;
+      if (actor.agent.state !== "awake" || machine === null) return null;
       actor.assertNotPaused();
-      return { value: await call(await liveLink(actor)) };
+      const value = liveLink(actor).then((link) => call(link, machine));
+      return { value: await said(actor, machine, value) };
     });
     if (done !== null) return done.value;
     if (wakes === WAKES_PER_CALL_MAX) {
@@ -33,6 +37,15 @@ async function withLink<T>(
       });
     }
     await wake(actor);
+  }
+}
+
+/** What the guest says to a call, inside the lane or after it. */
+async function said<T>(actor: Actor, machine: Machine, work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    throw await whyFailed(actor, machine, "a call", error);
   }
 }
 
@@ -82,9 +95,19 @@ export function writeStdin(
   bytes: Uint8Array,
   end: boolean,
 ): Promise<void> {
-  return withLink(actor, wake, (link) => Promise.resolve(link)).then((link) =>
-    link.writeStdin(process, bytes, end),
+  return afterLane(actor, wake, (link) => link.writeStdin(process, bytes, end));
+}
+
+/** For bytes that come or go for as long as the caller takes: only the link is got inside the lane. */
+async function afterLane<T>(
+  actor: Actor,
+  wake: Waker,
+  call: (link: GuestLink) => Promise<T>,
+): Promise<T> {
+  const { link, machine } = await withLink(actor, wake, (live, itsMachine) =>
+    Promise.resolve({ link: live, machine: itsMachine }),
   );
+  return said(actor, machine, call(link));
 }
 
 export async function readFile(
@@ -93,7 +116,23 @@ export async function readFile(
   path: string,
   user: string,
 ): Promise<{ facts: FileFacts; bytes: AsyncIterable<Uint8Array> }> {
-  return withLink(actor, wake, (link) => link.readFile(path, user));
+  return withLink(actor, wake, async (link, machine) => {
+    const { facts, bytes } = await link.readFile(path, user);
+    return { facts, bytes: eachSaid(actor, machine, bytes) };
+  });
+}
+
+/** No generator: one that is left before it began would not tell the guest so. */
+function eachSaid<T>(actor: Actor, machine: Machine, pieces: AsyncIterable<T>): AsyncIterable<T> {
+  return {
+    [Symbol.asyncIterator](): AsyncIterator<T> {
+      const inner = pieces[Symbol.asyncIterator]();
+      return {
+        next: () => said(actor, machine, inner.next()),
+        return: async () => (await inner.return?.()) ?? { done: true, value: undefined },
+      };
+    },
+  };
 }
 
 export async function writeFile(
@@ -102,8 +141,7 @@ export async function writeFile(
   { path, user, mode, size }: FileWrite,
   bytes: AsyncIterable<Uint8Array>,
 ): Promise<void> {
-  const link = await withLink(actor, wake, (live) => Promise.resolve(live));
-  await link.writeFile(path, { user, mode, size }, bytes);
+  await afterLane(actor, wake, (link) => link.writeFile(path, { user, mode, size }, bytes));
 }
 
 /** Output from `offset` on, then `exit`, or `interrupted` with where to read on. */
@@ -114,26 +152,24 @@ export async function output(
   offset: number,
   abort: AbortSignal,
 ): Promise<AsyncIterable<ProcessOutput>> {
-  const link = await withLink(actor, wake, async (live) => {
-    const known = (await live.processes()).some((entry) => entry.process === process);
+  return withLink(actor, wake, async (link, machine) => {
+    const known = (await link.processes()).some((entry) => entry.process === process);
     if (!known) {
       throw new PerdureError(
         "process_not_found",
         `Agent "${actor.agent.name}" knows no process ${process}`,
       );
     }
-    return live;
+    return readOutput(eachSaid(actor, machine, link.attach(process, offset)), offset, abort);
   });
-  return readOutput(link, process, offset, abort);
 }
 
 async function* readOutput(
-  link: GuestLink,
-  process: number,
+  output: AsyncIterable<OutputPiece>,
   offset: number,
   abort: AbortSignal,
 ): AsyncGenerator<ProcessOutput> {
-  const pieces = link.attach(process, offset)[Symbol.asyncIterator]();
+  const pieces = output[Symbol.asyncIterator]();
   let next = offset;
   try {
     for (;;) {

@@ -37,6 +37,8 @@ export const engineLimits = {
   pausedRetryMs: 2_000,
   /** Tries to make a guest answer that goes on after such a pause; then the next call does it. */
   pausedAnswersMax: 30,
+  /** From what a dying VM breaks first (its link, its monitor, its memory) until its end is known. */
+  endKnownMs: 250,
   /** Room asked for beyond the captured pages: device state, page map, manifest, layer. */
   captureSlackBytes: 16 * 1024 * 1024,
 } as const;

@@ -22,6 +22,7 @@ import type { Head, Lease } from "./agent.ts";
 import type { Actor } from "./actor.ts";
 import { atOnce } from "./at-once.ts";
 import { assertCompatible } from "./compatibility.ts";
+import { whyFailed } from "./fail.ts";
 import { engineLimits } from "./limit.ts";
 import { Phases } from "./phases.ts";
 import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
@@ -147,12 +148,24 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     });
     phases.mark("record");
   } catch (error) {
+    const again = againOf(origin.fallback, actor.agent.name);
+    const why =
+      machine === null
+        ? PerdureError.from(error)
+        : await whyFailed(actor, machine, `its ${verb}`, error, again);
+    const { code } = why;
+    // The row goes back to what it was and tells nothing of it.
+    parts.log("warn", "A wake attempt failed", { agent: actor.id, route: verb, generation, code });
     await undo(actor, machine, [layer, memory], topLayer, origin.fallback);
-    throw PerdureError.from(error);
+    throw why;
   }
   actor.watch();
   await actor.step(`${verb}.let-out`);
-  report = await letOut(actor, report, phases);
+  try {
+    report = await letOut(actor, report, phases);
+  } catch (error) {
+    throw await whyFailed(actor, machine, `its ${verb}`, error);
+  }
   await actor.step(`${verb}.thawed`);
   return report;
 }
@@ -202,6 +215,20 @@ async function runHooks(link: GuestLink): Promise<GateCheck[]> {
     });
   } catch (error) {
     return [{ check: "hooks", outcome: "notice", detail: PerdureError.from(error).message }];
+  }
+}
+
+/** The way on after an attempt that left everything as it was. */
+function againOf(fallback: Lease["fallback"], name: string): string {
+  switch (fallback) {
+    case "creating":
+      return "Create it again";
+    case "asleep":
+      return `Nothing was lost: "perdure wake ${name}" tries again; "perdure recover ${name} --from disk" starts it cold from its disk`;
+    case "stopped":
+      return `Nothing was lost: "perdure start ${name}" tries again`;
+    case "failed":
+      return `Nothing was lost: "perdure recover ${name} --from checkpoint|disk" tries again`;
   }
 }
 

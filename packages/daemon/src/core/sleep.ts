@@ -19,7 +19,7 @@ import { tidyMemory } from "./guest-memory.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
 import type { Machine, MachineCut } from "./ports/substrate.ts";
-import { crashed } from "./fail.ts";
+import { crashed, whyFailed } from "./fail.ts";
 import { goOn } from "./reconnect.ts";
 import { draftOf, rowOf, storeStep, type Quiet } from "./publish.ts";
 
@@ -82,8 +82,9 @@ export async function sleep(actor: Actor): Promise<void> {
       [{ kind: "insert-checkpoint", checkpoint: row }],
     );
   } catch (error) {
+    const why = await whyFailed(actor, machine, "its sleep", error);
     await stayAwake(actor, machine);
-    throw PerdureError.from(error);
+    throw why;
   }
   await actor.step("sleep.published");
   actor.detach("sleep");
@@ -95,8 +96,20 @@ export async function sleep(actor: Actor): Promise<void> {
 
 /** Takes a checkpoint of an awake agent that goes on. Holds the lane. */
 export async function takeCheckpoint(actor: Actor, name: string | null): Promise<CheckpointRow> {
-  const { parts } = actor;
   const machine = actor.requireMachine();
+  try {
+    return await cutAndPublish(actor, machine, name);
+  } catch (error) {
+    throw await whyFailed(actor, machine, "a checkpoint", error);
+  }
+}
+
+async function cutAndPublish(
+  actor: Actor,
+  machine: Machine,
+  name: string | null,
+): Promise<CheckpointRow> {
+  const { parts } = actor;
   actor.assertNotPaused();
   const link = actor.requireLink();
   await compactDisk(actor);
@@ -188,7 +201,7 @@ async function captureRunning(
   } catch (error) {
     // Where it cannot go on, the machine's own event says that it crashed.
     await goOn(actor, machine).catch(() => undefined);
-    throw PerdureError.from(error);
+    throw error;
   }
 }
 
@@ -238,7 +251,7 @@ async function stayAwake(actor: Actor, machine: Machine): Promise<void> {
     if (actor.agent.paused === null) await goOn(actor, machine);
     else await machine.run();
   } catch (error) {
-    await crashed(actor, PerdureError.from(error).message);
+    await crashed(actor, (await whyFailed(actor, machine, "its sleep", error)).message);
     return;
   }
   await actor.save({ state: "awake" });

@@ -5,7 +5,7 @@
 import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import { collectOld } from "./collect.ts";
-import { endMachine } from "./fail.ts";
+import { endMachine, whyFailed } from "./fail.ts";
 import { engineLimits } from "./limit.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Machine } from "./ports/substrate.ts";
@@ -24,9 +24,10 @@ export async function stop(actor: Actor): Promise<void> {
     // The VM may be off before the answer to the request has come through.
     await Promise.race([off, link.shutdown(engineLimits.shutdownMs).then(() => off)]);
   } catch (error) {
+    const why = await whyFailed(actor, machine, "its stop", error);
     await actor.save({ state: "awake" });
     actor.watch();
-    throw PerdureError.from(error);
+    throw why;
   }
   await becomeStopped(actor, true);
 }

@@ -82,7 +82,10 @@ describe("an attempt that ends before the let-out", () => {
       hint: expect.stringContaining("--from disk") as string,
     });
     expect(world.time.nowMs - startMs).toBe(engineLimits.syncMs);
-    expect((await world.agent("a1")).state).toBe("asleep");
+    const { id, state, generation } = await world.agent("a1");
+    expect(state).toBe("asleep");
+    const tried = JSON.stringify({ agent: id, route: "wake", generation, code: "wake_timeout" });
+    expect(world.complaints).toContain(`A wake attempt failed ${tried}`);
     await expectWhole();
     world.faults.clear();
     await world.execute(verb("wake", "a1"));
