@@ -19,9 +19,9 @@ export function nearestName(typed: string, names: readonly string[]): string | n
 /** Letters that are put in, left out or changed; two neighbours that changed places are two. */
 function editsBetween(one: string, two: string): number {
   let row = Array.from({ length: two.length + 1 }, (_, at) => at);
-  for (const [above, letter] of [...one].entries()) {
+  for (const [above, letter] of Array.from(one).entries()) {
     const next = [above + 1];
-    for (const [at, other] of [...two].entries()) {
+    for (const [at, other] of Array.from(two).entries()) {
       const changed = (row[at] ?? 0) + (letter === other ? 0 : 1);
       next.push(Math.min(changed, (row[at + 1] ?? 0) + 1, (next[at] ?? 0) + 1));
     }
