@@ -9,10 +9,10 @@ import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { PerdureError } from "@perdure/sdk";
 import type { DaemonPaths, Perdure } from "@perdure/sdk";
-import { HOME_HINT, makeFolders } from "./daemon-folder.ts";
+import { HOME_HINT, makeFolders } from "@perdure/sdk/data-folder";
 import { beginLog, startFailure } from "./daemon-log.ts";
 import type { BegunLog } from "./daemon-log.ts";
-import { localError } from "./local-error.ts";
+import { localError } from "@perdure/sdk/local-error";
 import { takeStartLock } from "./start-lock.ts";
 import type { StartLock } from "./start-lock.ts";
 

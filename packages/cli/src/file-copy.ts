@@ -6,7 +6,7 @@ import { basename, dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { PerdureError } from "@perdure/sdk";
 import type { Perdure } from "@perdure/sdk";
-import { localError } from "./local-error.ts";
+import { localError } from "@perdure/sdk/local-error";
 
 export interface CopySettings {
   readonly user?: string;

@@ -5,7 +5,7 @@ import { reportError } from "./error-report.ts";
 import { inWords } from "./error-words.ts";
 import { separateProgram } from "./exec-arguments.ts";
 import { failureCode } from "./exit-code.ts";
-import { localError } from "./local-error.ts";
+import { localError } from "@perdure/sdk/local-error";
 import { createProgram } from "./program.ts";
 
 const argv = process.argv.slice(2);

@@ -4,7 +4,7 @@ import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, expect, onTestFinished, test } from "vitest";
-import { withFileLock } from "./file-lock.ts";
+import { lockHolder, withFileLock } from "./file-lock.ts";
 
 let directory: string;
 
@@ -69,4 +69,14 @@ test("a lock that cannot be made is an error", async () => {
   await expect(withFileLock(lock, () => Promise.resolve())).rejects.toMatchObject({
     code: "ENOENT",
   });
+});
+
+test("whoever holds the lock is known while it holds it, and nobody after", async () => {
+  const lock = path.join(directory, "lock");
+  expect(await lockHolder(lock)).toBeNull();
+  await withFileLock(lock, async () => {
+    expect(await lockHolder(lock)).toBe(process.pid);
+    expect(await lockHolder(path.join(directory, "other"))).toBeNull();
+  });
+  expect(await lockHolder(lock)).toBeNull();
 });

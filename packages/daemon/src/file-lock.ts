@@ -4,6 +4,7 @@
  * and it works between containers that share the folder.
  */
 import { chmodSync, closeSync, openSync } from "node:fs";
+import { readFile, stat } from "node:fs/promises";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout } from "node:timers/promises";
 
@@ -46,6 +47,37 @@ function makePrivate(path: string): void {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
     chmodSync(path, 0o600);
   }
+}
+
+/**
+ * The process that holds an exclusive lock on `path`, as the kernel says; `null` where none does, or
+ * where that cannot be known: it is in another PID namespace, or the file system shows other numbers.
+ * The file is not opened.
+ */
+export async function lockHolder(path: string): Promise<number | null> {
+  const facts = await stat(path, { bigint: true }).catch(() => null);
+  const locks = await readFile("/proc/locks", "utf8").catch(() => "");
+  if (facts === null) return null;
+  const holders = new Set<number>();
+  for (const [, pid, major, minor, inode] of locks.matchAll(lockLine)) {
+    const device = deviceNumber(BigInt(`0x${major}`), BigInt(`0x${minor}`));
+    if (device === facts.dev && inode === String(facts.ino)) holders.add(Number(pid));
+  }
+  const [holder, ...others] = holders;
+  return holder === undefined || others.length > 0 ? null : holder;
+}
+
+/** Of a lock that is held; one that is waited for has an arrow before its kind. */
+const lockLine = /^\d+: POSIX +\w+ +WRITE +([1-9]\d*) +([0-9a-f]+):([0-9a-f]+):(\d+) /gm;
+
+/** As `stat` has it. */
+function deviceNumber(major: bigint, minor: bigint): bigint {
+  return (
+    (minor & 0xffn) |
+    ((major & 0xfffn) << 8n) |
+    ((minor & ~0xffn) << 12n) |
+    ((major & ~0xfffn) << 32n)
+  );
 }
 
 function tryLock(lock: DatabaseSync): boolean {

@@ -1,10 +1,12 @@
 /** `perdured`: reads the settings, runs the daemon until it is told to stop. */
-import { resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { PerdureError } from "@perdure/protocol";
 import { daemonPaths } from "@perdure/sdk";
+import { makeFolder, makeFolders } from "@perdure/sdk/data-folder";
 import { crashPointFrom } from "./crash-point.ts";
 import { openDaemon } from "./daemon.ts";
+import { lockHolder } from "./file-lock.ts";
 import { defaultImagesDirectory } from "./images/image-store.ts";
 import { createLog } from "./log.ts";
 
@@ -46,7 +48,7 @@ async function main(): Promise<void> {
     ...(values.socket === undefined ? {} : { socket: values.socket }),
   });
   const log = createLog(values.verbose ? "debug" : "info", (line) => process.stderr.write(line));
-  const daemon = await openDaemon({
+  const options = {
     ...paths,
     images: resolve(values.images ?? defaultImagesDirectory()),
     accelerator: acceleratorFrom(values.accelerator ?? env["PERDURE_ACCELERATOR"] ?? "auto"),
@@ -56,6 +58,11 @@ async function main(): Promise<void> {
     ),
     log,
     step: crashPointFrom(env),
+  };
+  makeFolders(paths);
+  makeFolder(options.images, imagesDirectory);
+  const daemon = await openDaemon(options).catch(async (error: unknown) => {
+    throw await withHolder(error, join(paths.home, "perdure.db"));
   });
   await new Promise<void>((stop) => {
     for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const)
@@ -64,6 +71,25 @@ async function main(): Promise<void> {
   });
   await daemon.close();
   log("info", "Stopped");
+}
+
+const imagesDirectory = {
+  name: "images directory",
+  mode: 0o755,
+  hint: "Set --images or PERDURE_IMAGES to a folder that you may write.",
+};
+
+/** Says which process holds the data directory, where that is why the daemon cannot start. */
+async function withHolder(error: unknown, database: string): Promise<unknown> {
+  if (!(error instanceof PerdureError) || error.code !== "daemon_running") return error;
+  const pid = await lockHolder(database);
+  if (pid === null) return error;
+  const { code, message, hint, details, cause } = error;
+  return new PerdureError(code, `${message}, pid ${pid}`, {
+    ...(hint === undefined ? {} : { hint }),
+    details: { ...details, pid },
+    cause,
+  });
 }
 
 function acceleratorFrom(text: string): "auto" | "tcg" | "kvm" {

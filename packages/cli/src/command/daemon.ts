@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { setTimeout } from "node:timers/promises";
 import type { Command } from "commander";
 import { Perdure, PerdureError } from "@perdure/sdk";
-import { makeFolders } from "../daemon-folder.ts";
+import { makeFolders } from "@perdure/sdk/data-folder";
 import { daemonArguments, daemonProgram } from "../daemon-start.ts";
 import { during } from "../progress.ts";
 import { addSharedOptions, pathsOf } from "../session.ts";

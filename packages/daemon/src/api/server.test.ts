@@ -115,6 +115,16 @@ describe("socket", () => {
     await expect(refused).rejects.toMatchObject({ code: "bad_request" });
   });
 
+  it("says at once where its folder cannot be made", async () => {
+    const inProc = { ...options(), socketPath: "/proc/1/perdure/socket" };
+    await expect(openApiServer(inProc)).rejects.toMatchObject({
+      code: "path_not_found",
+      message: expect.stringMatching(
+        /^Cannot make the socket's folder "\/proc\/1\/perdure": ENOENT/,
+      ) as string,
+    });
+  });
+
   it("says so where its path is too long", async () => {
     const long = { ...options(), socketPath: join(folder, "x".repeat(100)) };
     await expect(openApiServer(long)).rejects.toThrow(/at most 107 bytes/);

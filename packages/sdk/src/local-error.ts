@@ -1,6 +1,6 @@
 /** Errors of this host's file system as `PerdureError`s. */
-import { PerdureError } from "@perdure/sdk";
-import type { ErrorCode } from "@perdure/sdk";
+import { PerdureError } from "@perdure/protocol";
+import type { ErrorCode } from "@perdure/protocol";
 
 const codes: Readonly<Record<string, ErrorCode | undefined>> = {
   ENOENT: "path_not_found",
