@@ -1,8 +1,15 @@
 import { CommanderError } from "commander";
 import type { Command } from "commander";
-import { expect, it } from "vitest";
+import { beforeEach, expect, it, vi } from "vitest";
 import { separateProgram } from "./exec-arguments.ts";
 import { createProgram } from "./program.ts";
+
+// A call that is taken by mistake neither starts a daemon nor reaches this host's own.
+beforeEach(() => {
+  vi.stubEnv("PERDURE_AUTOSTART", "0");
+  vi.stubEnv("PERDURE_SOCKET", "/no/such/socket");
+  return () => vi.unstubAllEnvs();
+});
 
 /** A program whose words are collected in place of being written. */
 function quiet(): { program: Command; words: string[] } {
