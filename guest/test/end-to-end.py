@@ -1129,16 +1129,17 @@ def _(guest):
     put_hook(guest, "20-slow", f"echo $$ > {guest.path('pid')}; echo slow; sleep 60 & sleep 60")
     put_hook(guest, "30-never", f"touch {guest.path('never')}")
     began = time.monotonic()
-    stream = link.start("HOOKS", deadlineMs=500)
-    fails("too_many", link.call, "HOOKS", deadlineMs=500)
+    # Long enough for the quick one on a busy host, and nothing like the sleep.
+    stream = link.start("HOOKS", deadlineMs=4000)
+    fails("too_many", link.call, "HOOKS", deadlineMs=4000)
     try:
-        link.response(stream)
+        link.response(stream, 60)
         raise AssertionError("the hooks were in time")
     except Failed as failed:
         assert failed.status == "deadline_exceeded"
         assert [hook.get("signal") for hook in failed.fields["hook"]] == [None, 9]
         assert failed.fields["hook"][1]["bytes"] == b"slow\n"
-    assert 0.4 < time.monotonic() - began < 3
+    assert time.monotonic() - began < 50
     assert not os.path.exists(guest.path("never"))
     with open(guest.path("pid")) as file:
         assert not alive(int(file.read()))

@@ -87,6 +87,7 @@ async function setUp(under: DaemonUnderTest, verb: string, name: string): Promis
     // The checkpoint was taken before this count was read.
     return reached - reached;
   }
+  if (verb === "restore") await frozenInTime(() => client.checkpoint(name, { name: "kept" }));
   const reached = await ramCount(under, name);
   if (verb === "wake") await client.sleep(name);
   if (verb === "cold-start") await client.stop(name);
@@ -111,6 +112,7 @@ async function act(under: DaemonUnderTest, verb: string, name: string): Promise<
     stop: () => client.stop(name),
     "cold-start": () => client.start(name),
     recover: () => client.recover(name),
+    restore: () => client.restore(name, "kept"),
     remove: () => client.remove(name),
   };
   const call = calls[verb];

@@ -7,7 +7,7 @@ import type { Command } from "../../packages/daemon/src/core/command.ts";
 import { drawFault } from "./fault-plan.ts";
 import { violationsOf } from "./invariant.ts";
 import { knownDefect } from "./known-defect.ts";
-import { checkpoint, create, exec, recover, verb } from "./scene.ts";
+import { checkpoint, create, drop, exec, recover, restore, verb } from "./scene.ts";
 import { World, type CrashTarget } from "./world.ts";
 
 const names = ["a1", "a2", "a3"] as const;
@@ -69,7 +69,7 @@ export class History {
     if (!there && random.chance(0.8)) {
       return create(name, random.pick(["checkpoint", "checkpoint", "disk", "ask"] as const));
     }
-    switch (random.below(14)) {
+    switch (random.below(17)) {
       case 0:
         return create(name);
       case 1:
@@ -89,11 +89,26 @@ export class History {
         return verb("start", name);
       case 10:
         return recover(name, random.pick(["checkpoint", "disk"] as const));
+      case 12:
+      case 13:
+        return restore(name, await this.#drawCheckpoint(name));
+      case 14:
+        return drop(name, await this.#drawCheckpoint(name));
       case 11:
         return random.chance(0.5) ? verb("remove", name) : verb("wake", name);
       default:
         return exec(name, "count", String(1 + random.below(5)));
     }
+  }
+
+  /** One that is there, by id or name, or none. */
+  async #drawCheckpoint(name: string): Promise<string> {
+    const { random, state } = this.world;
+    const agent = await state.agentByName("default", name);
+    const rows = agent === null ? [] : await state.checkpoints(agent.id);
+    if (rows.length === 0 || random.chance(0.05)) return "nothing";
+    const row = random.pick(rows);
+    return random.chance(0.5) ? row.id : (row.name ?? row.id);
   }
 
   /** Executes, and looks whether the answer is true at the moment it is given (I10). */
@@ -115,7 +130,7 @@ export class History {
   }
 
   async #expectTrue(kind: Command["kind"], name: string): Promise<void> {
-    if (kind === "remove") return;
+    if (kind === "remove" || kind === "drop") return;
     const { state, lease } = await this.world.agent(name);
     const wanted = kind === "sleep" ? "asleep" : kind === "stop" ? "stopped" : "awake";
     if (state !== wanted) throw new Error(`I10: ${kind} was answered, ${name} is ${state}`);

@@ -31,8 +31,8 @@ export interface MemoryCheckpointStoreOptions {
   readonly host: FakeHost;
   readonly faults: Faults;
   readonly life: Life;
-  /** Told of each write with memory, before its first step. */
-  readonly onWrite: (draft: CheckpointDraft, devices: Uint8Array) => void;
+  /** Told of each write, before its first step; `devices` is null where the disk alone is kept. */
+  readonly onWrite: (draft: CheckpointDraft, devices: Uint8Array | null) => void;
 }
 
 export class MemoryCheckpointStore implements CheckpointStore {
@@ -98,7 +98,7 @@ export class MemoryCheckpointStore implements CheckpointStore {
   async write(draft: CheckpointDraft, state: CapturedState | null, step: StoreStep) {
     await this.#do("write", () => undefined);
     const folder = this.#require(draft.agent);
-    if (state !== null) this.#onWrite(draft, state.devices);
+    this.#onWrite(draft, state?.devices ?? null);
     const files: string[] = [];
     const durable = async (name: string): Promise<void> => {
       await this.#life.pass();

@@ -1,10 +1,11 @@
 /**
  * The oracle, asked each time that a let-out is recorded: is the guest exactly where its report says
  * that it was cut? With memory: counter, disk and (where the cut was frozen) not one tick more (I4, C11,
- * C12). Without: every counted number that reached the newest disk is there.
+ * C12). Without: every counted number that had reached that disk is there.
  */
-import type { AgentId } from "@perdure/protocol";
+import type { AgentId, CheckpointId } from "@perdure/protocol";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
+import type { CheckpointDraft } from "../../packages/daemon/src/core/ports/checkpoint-store.ts";
 import type { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
 import { momentOf, type CutLog } from "./cut-log.ts";
 import { Guest } from "./guest.ts";
@@ -18,6 +19,9 @@ export class Oracle {
   /** What the newest disk of each agent holds. */
   readonly #newest = new Map<AgentId, number>();
 
+  /** What a checkpoint without memory holds. */
+  readonly #disks = new Map<CheckpointId, number>();
+
   constructor(host: FakeHost, cuts: CutLog) {
     this.#host = host;
     this.#cuts = cuts;
@@ -27,6 +31,11 @@ export class Oracle {
   counted(machine: string, counter: number): void {
     const agent = this.#agents.get(machine);
     if (agent !== undefined) this.#newest.set(agent, counter);
+  }
+
+  /** The newest disk is about to be written as a checkpoint of its own. */
+  keptDisk({ agent, checkpoint }: CheckpointDraft): void {
+    this.#disks.set(checkpoint, this.#newest.get(agent) ?? 0);
   }
 
   letOut(agent: Agent): void {
@@ -53,9 +62,10 @@ export class Oracle {
       if (then.frozen) expect("the ticks", then.ticks, ticks);
     } else {
       expect("the times that entropy was added", 1, reseeds);
-      const newest = this.#newest.get(agent.id) ?? 0;
-      expect("the counter", newest, counter);
-      expect("the counter on disk", newest, onDisk);
+      const kept = report.route === "restore" ? report.cut.checkpoint : null;
+      const disk = kept === null ? this.#newest.get(agent.id) : this.#disks.get(kept);
+      expect("the counter", disk ?? 0, counter);
+      expect("the counter on disk", disk ?? 0, onDisk);
     }
     this.#newest.set(agent.id, onDisk);
   }

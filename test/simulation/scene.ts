@@ -15,6 +15,12 @@ export function verb<K extends Plain>(kind: K, agent: string): Command & { kind:
 export const recover = (agent: string, from: "checkpoint" | "disk") =>
   ({ ...verb("recover", agent), from }) as const;
 
+export const restore = (agent: string, to: string) =>
+  ({ kind: "restore", tenant: "default", agent, checkpoint: to }) as const;
+
+export const drop = (agent: string, dropped: string) =>
+  ({ kind: "drop", tenant: "default", agent, checkpoint: dropped }) as const;
+
 export const checkpoint = (agent: string, name: string) =>
   ({ ...verb("checkpoint", agent), name }) as const;
 

@@ -169,7 +169,8 @@ export class World {
       host,
       faults,
       life,
-      onWrite: (draft, devices) => this.cuts.wrote(draft, devices),
+      onWrite: (draft, devices) =>
+        devices === null ? this.oracle.keptDisk(draft) : this.cuts.wrote(draft, devices),
     });
     this.engine = new Engine(
       {

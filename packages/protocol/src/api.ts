@@ -98,10 +98,10 @@ export const listResponseSchema = z.object({
 });
 export type ListResponse = z.infer<typeof listResponseSchema>;
 
-/** Body of the verbs that take no settings; `POST …/sleep|stop` and `DELETE /v1/agents/:agent` answer an `AgentView`. */
+/** Body of the verbs that take no settings; `POST …/sleep|stop`, `DELETE /v1/agents/:agent` and `DELETE …/checkpoints/:checkpoint` answer an `AgentView`. */
 export const emptyRequestSchema = z.strictObject({});
 
-/** `POST /v1/agents/:agent/wake|start|recover` answer this. */
+/** `POST /v1/agents/:agent/wake|start|recover|restore` answer this. */
 export const letOutSchema = z.object({
   agent: agentViewSchema,
   /** What the wake gate found when the agent was let out. */
@@ -117,6 +117,14 @@ export const recoverRequestSchema = z.strictObject({
   /** Which cut; default is the agent's `onCrash`. */
   from: z.enum(["checkpoint", "disk"]).optional(),
 });
+
+/** A checkpoint of the agent at hand, by name or id. */
+export const checkpointRefSchema = z.union([agentNameSchema, checkpointIdSchema], {
+  error: "must be a checkpoint's name or id",
+});
+
+/** `POST /v1/agents/:agent/restore` */
+export const restoreRequestSchema = z.strictObject({ checkpoint: checkpointRefSchema });
 
 /** `POST /v1/agents/:agent/checkpoint` */
 export const checkpointRequestSchema = z.strictObject({

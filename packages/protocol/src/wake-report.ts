@@ -42,7 +42,7 @@ export const wakeReportSchema = z.object({
   entropyBytes: z.number().int().nonnegative(),
   /** Which cut this generation started from. */
   cut: cutSchema,
-  /** The cut not taken after a crash, kept until the owner drops it. */
+  /** The cut not taken after a crash, or what a restore was done in place of; kept until the owner drops it. */
   otherCut: cutSchema.extend({ keptAs: z.string() }).nullable(),
   checks: z.array(gateCheckSchema),
   /** Milliseconds of each phase, from the request until let out. */

@@ -119,6 +119,11 @@ describe("agents", () => {
     expect((await perdure.start("a1")).agent.state).toBe("awake");
     await perdure.recover("a1", { from: "disk" });
     expect(commands.executed.at(-1)).toMatchObject({ kind: "recover", from: "disk" });
+    await perdure.restore("a1", "before");
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "restore", checkpoint: "before" });
+    await perdure.checkpoint("a1", { name: "dropped" });
+    expect((await perdure.drop("a1", "dropped")).name).toBe("a1");
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "drop", checkpoint: "dropped" });
     expect((await perdure.report("a1"))?.name).toBe("a1");
     expect((await perdure.doctor()).ready).toBe(true);
     expect((await perdure.health()).home).toBe(folder);

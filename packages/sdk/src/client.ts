@@ -235,6 +235,36 @@ export class Perdure {
   }
 
   /**
+   * Goes back to a checkpoint that is kept, by name or id, whatever state the agent is in. What the agent is
+   * now is kept as a checkpoint first; the report names it (`otherCut`).
+   *
+   * @throws `checkpoint_not_found`, `checkpoint_digest_mismatch`, `wake_timeout`
+   * @example
+   * await perdure.checkpoint("a1", { name: "before-upgrade" });
+   * const { report } = await perdure.restore("a1", "before-upgrade");
+   */
+  restore(agent: string, checkpoint: string, options: CallOptions = {}): Promise<LetOut> {
+    return this.#transport.json(letOutSchema, verb(agent, "restore", { checkpoint }, options));
+  }
+
+  /**
+   * Forgets a kept checkpoint, by name or id, and frees what nothing else needs. The newest one only loses
+   * its name.
+   *
+   * @throws `checkpoint_not_found`, `agent_state`
+   * @example
+   * await perdure.checkpoint("a1", { name: "no-longer-needed" });
+   * await perdure.drop("a1", "no-longer-needed");
+   */
+  drop(agent: string, checkpoint: string, options: CallOptions = {}): Promise<AgentView> {
+    return this.#transport.json(agentViewSchema, {
+      method: "DELETE",
+      path: `${agentPath(agent)}/checkpoints/${encodeURIComponent(checkpoint)}`,
+      ...options,
+    });
+  }
+
+  /**
    * What the wake gate found when the agent was last let out; null where it never was.
    *
    * @throws `agent_not_found`

@@ -109,6 +109,17 @@ export function createFakeCommands(): FakeCommands {
       checkpoints.push(checkpoint);
       return checkpoint;
     },
+    restore: (command) => Promise.resolve().then(() => letOut(command)),
+    drop: async (command) => {
+      await Promise.resolve();
+      const { checkpoints, view } = find(command);
+      const at = checkpoints.findIndex(
+        ({ id, name }) => id === command.checkpoint || name === command.checkpoint,
+      );
+      if (at < 0) throw new PerdureError("checkpoint_not_found", "There is no such checkpoint");
+      checkpoints.splice(at, 1);
+      return view;
+    },
     signal: async (command) => {
       await Promise.resolve();
       processOf(command).signal(command.signal);

@@ -66,6 +66,46 @@ export function addVerbCommands(program: Command): void {
   }
   addRecoverCommand(program);
   addCheckpointCommand(program);
+  addRestoreCommand(program);
+  addDropCommand(program);
+}
+
+function addRestoreCommand(program: Command): void {
+  const command = program
+    .command("restore")
+    .description("go back to a checkpoint that is kept; what the agent is now is kept, too")
+    .argument("<agent>", "name or id")
+    .argument("<checkpoint>", 'name or id, as "perdure checkpoints" lists them')
+    .addHelpText("after", "\nExample:\n  perdure restore builder before-upgrade");
+  addSharedOptions(command).action(
+    async (agent: string, checkpoint: string, options: SharedOptions) => {
+      await withSession(options, async ({ perdure, during, print }) => {
+        const restoring = perdure.restore(agent, checkpoint);
+        const { value, text } = letOutOf(await during(`Restoring agent "${agent}"`, restoring));
+        print(value, text);
+        return 0;
+      });
+    },
+  );
+}
+
+function addDropCommand(program: Command): void {
+  const command = program
+    .command("drop")
+    .description("forget a kept checkpoint; there is no way back to it")
+    .argument("<agent>", "name or id")
+    .argument("<checkpoint>", 'name or id, as "perdure checkpoints" lists them')
+    .addHelpText("after", "\nExample:\n  perdure drop builder before-upgrade");
+  addSharedOptions(command).action(
+    async (agent: string, checkpoint: string, options: SharedOptions) => {
+      await withSession(options, async ({ perdure, during, print }) => {
+        const dropping = perdure.drop(agent, checkpoint);
+        const view = await during(`Dropping checkpoint "${checkpoint}"`, dropping);
+        print(view, `Checkpoint "${checkpoint}" of agent "${view.name}" is dropped\n`);
+        return 0;
+      });
+    },
+  );
 }
 
 function addRecoverCommand(program: Command): void {
@@ -136,7 +176,8 @@ function letOutOf(result: LetOut): { value: LetOut; text: string } {
       facts.push(`recovered from ${report.cut.memory ? "its last checkpoint" : "its newest disk"}`);
     }
     if (report.otherCut !== null) {
-      facts.push(`the other cut is kept as "${report.otherCut.keptAs}"`);
+      const what = report.route === "restore" ? "what it was before" : "the other cut";
+      facts.push(`${what} is kept as "${report.otherCut.keptAs}"`);
     }
     if (report.letOutAtMs !== null) {
       facts.push(`let out in ${formatDuration(report.letOutAtMs - report.startedAtMs)}`);

@@ -6,9 +6,10 @@ import {
   emptyRequestSchema,
   listQuerySchema,
   recoverRequestSchema,
+  restoreRequestSchema,
 } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
-import { bodyOf, LOCAL_TENANT, queryOf, targetOf } from "./context.ts";
+import { bodyOf, checkpointOf, LOCAL_TENANT, queryOf, targetOf } from "./context.ts";
 
 export function agentRoutes(server: FastifyInstance, { commands }: RouteContext): void {
   server.get("/v1/agents", (request) =>
@@ -44,6 +45,19 @@ export function agentRoutes(server: FastifyInstance, { commands }: RouteContext)
       ...bodyOf(request, recoverRequestSchema),
     }),
   );
+
+  server.post("/v1/agents/:agent/restore", (request) =>
+    commands.execute({
+      kind: "restore",
+      ...targetOf(request),
+      ...bodyOf(request, restoreRequestSchema),
+    }),
+  );
+
+  server.delete("/v1/agents/:agent/checkpoints/:checkpoint", (request) => {
+    bodyOf(request, emptyRequestSchema);
+    return commands.execute({ kind: "drop", ...checkpointOf(request) });
+  });
 
   server.post("/v1/agents/:agent/checkpoint", (request) =>
     commands.execute({

@@ -1,5 +1,5 @@
 /** What every route needs, and the parts that all of them read in the same way. */
-import { agentRefSchema, processRefSchema } from "@perdure/protocol";
+import { agentRefSchema, checkpointRefSchema, processRefSchema } from "@perdure/protocol";
 import type { FastifyRequest } from "fastify";
 import { z } from "zod";
 import type { Commands, ProcessTarget, Target } from "../core/command.ts";
@@ -17,6 +17,8 @@ export interface RouteContext {
 const agentParams = z.object({ agent: agentRefSchema });
 const processParams = z.object({ agent: agentRefSchema, process: processRefSchema });
 
+const checkpointParams = z.object({ agent: agentRefSchema, checkpoint: checkpointRefSchema });
+
 export function targetOf(request: FastifyRequest): Target {
   const { agent } = parse(agentParams, request.params, "path");
   return { tenant: LOCAL_TENANT, agent };
@@ -25,6 +27,11 @@ export function targetOf(request: FastifyRequest): Target {
 export function processTargetOf(request: FastifyRequest): ProcessTarget {
   const { agent, process } = parse(processParams, request.params, "path");
   return { tenant: LOCAL_TENANT, agent, process };
+}
+
+export function checkpointOf(request: FastifyRequest): Target & { readonly checkpoint: string } {
+  const { agent, checkpoint } = parse(checkpointParams, request.params, "path");
+  return { tenant: LOCAL_TENANT, agent, checkpoint };
 }
 
 /** The query, or the body where there may be none. */

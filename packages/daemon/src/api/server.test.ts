@@ -163,6 +163,16 @@ describe("agents", () => {
     }
     await post("/v1/agents/a1/recover", { from: "disk" });
     expect(commands.executed.at(-1)).toMatchObject({ kind: "recover", from: "disk" });
+    await post("/v1/agents/a1/restore", { checkpoint: "crash-3-disk" });
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "restore", checkpoint: "crash-3-disk" });
+    await post("/v1/agents/a1/checkpoint", { name: "after" });
+    expect((await send("DELETE", "/v1/agents/a1/checkpoints/after")).status).toBe(200);
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "drop", checkpoint: "after" });
+    expect(expectTyped(await send("DELETE", "/v1/agents/a1/checkpoints/after"))).toBe(
+      "checkpoint_not_found",
+    );
+    expect(expectTyped(await send("DELETE", "/v1/agents/a1/checkpoints/No!"))).toBe("bad_request");
+    expect(expectTyped(await post("/v1/agents/a1/restore", {}))).toBe("bad_request");
     await post("/v1/agents/a1/checkpoint", { name: "before" });
     expect(commands.executed.at(-1)).toMatchObject({ kind: "checkpoint", name: "before" });
     const checkpoints = (await send("GET", "/v1/agents/a1/checkpoints")).json();

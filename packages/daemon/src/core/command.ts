@@ -64,6 +64,21 @@ export interface Checkpoint extends Target {
   readonly name?: string;
 }
 
+/**
+ * Back to a checkpoint that is kept: the agent as it is now is kept as a checkpoint, then goes on from
+ * `checkpoint` (id or name) under a new generation. One without memory is booted.
+ */
+export interface Restore extends Target {
+  readonly kind: "restore";
+  readonly checkpoint: string;
+}
+
+/** Forgets a kept checkpoint, by id or name, and frees what nothing else needs. */
+export interface Drop extends Target {
+  readonly kind: "drop";
+  readonly checkpoint: string;
+}
+
 /** Powers off, keeps the disk. */
 export interface Stop extends Target {
   readonly kind: "stop";
@@ -93,7 +108,18 @@ export interface Signal extends ProcessTarget {
 }
 
 export type Command =
-  Create | Exec | Sleep | Wake | Checkpoint | Stop | Start | Recover | Remove | Signal;
+  | Create
+  | Exec
+  | Sleep
+  | Wake
+  | Checkpoint
+  | Restore
+  | Drop
+  | Stop
+  | Start
+  | Recover
+  | Remove
+  | Signal;
 
 /** What each kind of command answers when it is done and verified. */
 export interface Results {
@@ -102,6 +128,8 @@ export interface Results {
   sleep: AgentView;
   wake: LetOut;
   checkpoint: CheckpointView;
+  restore: LetOut;
+  drop: AgentView;
   stop: AgentView;
   start: LetOut;
   recover: LetOut;

@@ -40,8 +40,10 @@ import type { Parts } from "./parts.ts";
 import type { FileFacts } from "./ports/guest-link.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
 import { recover } from "./recover.ts";
+import { drop } from "./drop.ts";
 import { remove } from "./remove.ts";
 import { collectAll, isSettled, restart, settle, giveUp } from "./restart.ts";
+import { restore } from "./restore.ts";
 import { sleep, takeCheckpoint } from "./sleep.ts";
 import { startCold } from "./start.ts";
 import { stop } from "./stop.ts";
@@ -178,7 +180,8 @@ export class Engine implements Commands {
         return agentView(actor.agent);
       case "start":
         await exclusive(async () => {
-          if (ruleFor("start", actor.agent) === "does") await startCold(actor, "stopped");
+          if (ruleFor("start", actor.agent) === "does")
+            await startCold(actor, { fallback: "stopped" });
         }, true);
         return letOut(actor);
       case "recover":
@@ -187,6 +190,18 @@ export class Engine implements Commands {
           await recover(actor, command.from);
         });
         return letOut(actor);
+      case "restore":
+        await this.#aloneWithoutMachine(actor, async () => {
+          ruleFor("restore", actor.agent);
+          await restore(actor, command.checkpoint);
+        });
+        return letOut(actor);
+      case "drop":
+        await exclusive(async () => {
+          ruleFor("drop", actor.agent);
+          await drop(actor, command.checkpoint);
+        });
+        return agentView(actor.agent);
       case "remove":
         await this.#aloneWithoutMachine(actor, async () => {
           ruleFor("remove", actor.agent);

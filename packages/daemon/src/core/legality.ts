@@ -9,7 +9,16 @@ import { PerdureError, type AgentState } from "@perdure/protocol";
 import type { Agent } from "./agent.ts";
 
 export type Verb =
-  "call" | "sleep" | "wake" | "checkpoint" | "stop" | "start" | "recover" | "remove";
+  | "call"
+  | "sleep"
+  | "wake"
+  | "checkpoint"
+  | "restore"
+  | "drop"
+  | "stop"
+  | "start"
+  | "recover"
+  | "remove";
 
 /**
  * - `does`: the verb is carried out.
@@ -27,6 +36,8 @@ const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
   sleep: row("does", "nothing", "refuses", "refuses", "refuses"),
   wake: row("nothing", "does", "refuses", "refuses", "recovers"),
   checkpoint: row("does", "refuses", "refuses", "refuses", "refuses"),
+  restore: row("does", "does", "does", "does", "does"),
+  drop: row("does", "does", "does", "does", "does"),
   stop: row("does", "wakes", "nothing", "refuses", "refuses"),
   start: row("nothing", "refuses", "does", "refuses", "refuses"),
   recover: row("refuses", "does", "does", "does", "does"),

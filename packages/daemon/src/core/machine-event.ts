@@ -56,7 +56,7 @@ async function rebooted(actor: Actor): Promise<void> {
   }
   await actor.save({ state: "stopped", lease: null, disk: actor.newestLayers(), resetsAtMs });
   await endMachine(actor, "the guest rebooted");
-  await startCold(actor, "stopped");
+  await startCold(actor, { fallback: "stopped" });
 }
 
 /** The VM waits for room; it goes on by itself when there is some. */

@@ -49,7 +49,7 @@ export interface Origin {
   readonly headAfter: Head | null;
 }
 
-type RaiseVerb = "create" | "wake" | "recover" | "cold-start";
+type RaiseVerb = "create" | "wake" | "restore" | "recover" | "cold-start";
 
 /** Gives the agent a machine and lets it out. Holds the lane. @returns the wake report, also stored */
 export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
@@ -238,8 +238,8 @@ function verbOf(route: Route): RaiseVerb {
     case "wake":
     case "recover":
     case "cold-start":
-      return route;
     case "restore":
+      return route;
     case "fork":
       throw new PerdureError("not_supported", `Cannot ${route} an agent in this version`);
   }

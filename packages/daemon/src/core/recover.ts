@@ -6,7 +6,7 @@
 import { PerdureError, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
-import { diskDraft, rowOf } from "./publish.ts";
+import { keepCheckpoint, keepDisk, settledBefore } from "./keep.ts";
 import { startCold } from "./start.ts";
 import { continueFrom } from "./wake.ts";
 
@@ -17,15 +17,17 @@ export async function recover(actor: Actor, from: Cut | undefined): Promise<Wake
   const { agent, parts } = actor;
   const head = agent.head === null ? null : await parts.state.checkpoint(agent.head.checkpoint);
   const cut = chosen(actor, from, head);
-  const fallback = fallbackOf(actor);
+  const fallback = settledBefore(agent.state);
+  const keptAs = `crash-${agent.generation}`;
   if (cut === "checkpoint" && head !== null) {
-    const other = agent.state === "failed" ? await keepDisk(actor) : null;
+    const other = agent.state === "failed" ? await keepDisk(actor, `${keptAs}-disk`) : null;
     await actor.step("recover.side-branch-kept");
     return continueFrom(actor, head.id, "recover", fallback, other);
   }
-  const other = head?.memory === true ? await keepMemory(actor, head) : null;
+  const other =
+    head?.memory === true ? await keepCheckpoint(actor, head, `${keptAs}-memory`) : null;
   await actor.step("recover.side-branch-kept");
-  return startCold(actor, fallback, "recover", other);
+  return startCold(actor, { fallback, route: "recover", otherCut: other });
 }
 
 function chosen(actor: Actor, from: Cut | undefined, head: CheckpointRow | null): Cut {
@@ -49,46 +51,4 @@ function chosen(actor: Actor, from: Cut | undefined, head: CheckpointRow | null)
     return "disk";
   }
   return wanted;
-}
-
-function fallbackOf(actor: Actor): "asleep" | "stopped" | "failed" {
-  const { state } = actor.agent;
-  return state === "asleep" || state === "stopped" ? state : "failed";
-}
-
-/** Keeps the newest disk as a named checkpoint. The recovery takes the last checkpoint. */
-async function keepDisk(actor: Actor): Promise<WakeReport["otherCut"]> {
-  const { parts, agent } = actor;
-  const name = `crash-${agent.generation}-disk`;
-  const rows = await parts.state.checkpoints(agent.id);
-  const kept = rows.find((row) => row.name === name);
-  if (kept !== undefined) return cutOf(kept, name);
-  const draft = await diskDraft(actor, "crash-disk", name, false);
-  const published = await parts.checkpoints.write(draft, null, () => undefined);
-  const row = rowOf(draft, published, null);
-  await actor.save({}, [{ kind: "insert-checkpoint", checkpoint: row }]);
-  return cutOf(row, name);
-}
-
-/** Keeps the last checkpoint under a name. The recovery takes the newest disk. */
-async function keepMemory(actor: Actor, head: CheckpointRow): Promise<WakeReport["otherCut"]> {
-  if (head.name !== null) return cutOf(head, head.name);
-  const name = `crash-${actor.agent.generation}-memory`;
-  const named = { ...head, name };
-  await actor.save({}, [
-    { kind: "delete-checkpoint", id: head.id },
-    { kind: "insert-checkpoint", checkpoint: named },
-  ]);
-  return cutOf(named, name);
-}
-
-function cutOf(row: CheckpointRow, keptAs: string): WakeReport["otherCut"] {
-  return {
-    checkpoint: row.id,
-    kind: row.kind,
-    atMs: row.createdAtMs,
-    memory: row.memory,
-    disk: row.cleanliness,
-    keptAs,
-  };
 }

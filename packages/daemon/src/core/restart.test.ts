@@ -6,7 +6,14 @@
 import { describe, expect, test } from "vitest";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
 import { violationsOf } from "../../../../test/simulation/invariant.ts";
-import { checkpoint, count, create, recover, verb } from "../../../../test/simulation/scene.ts";
+import {
+  checkpoint,
+  count,
+  create,
+  recover,
+  restore,
+  verb,
+} from "../../../../test/simulation/scene.ts";
 import { World, type CrashTarget } from "../../../../test/simulation/world.ts";
 import type { Command } from "./command.ts";
 import { steps, type Step } from "./step.ts";
@@ -30,6 +37,7 @@ const scenes: Readonly<Record<string, readonly [Deed[], Command]>> = {
   stop: [lived, verb("stop", "a1")],
   "cold-start": [[...lived, verb("stop", "a1")], verb("start", "a1")],
   recover: [[...lived, "crash"], recover("a1", "checkpoint")],
+  restore: [[...lived.slice(0, 3), checkpoint("a1", "kept")], restore("a1", "kept")],
   remove: [lived, verb("remove", "a1")],
 };
 const verbOf = (step: Step): string => step.split(".")[0] ?? "";

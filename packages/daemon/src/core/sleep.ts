@@ -16,6 +16,7 @@ import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
 import { engineLimits } from "./limit.ts";
 import { tidyMemory } from "./guest-memory.ts";
+import { assertNameFree } from "./keep.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
 import type { Machine, MachineCut } from "./ports/substrate.ts";
@@ -23,8 +24,16 @@ import { crashed, whyFailed } from "./fail.ts";
 import { goOn } from "./reconnect.ts";
 import { draftOf, rowOf, storeStep, type Quiet } from "./publish.ts";
 
+export interface SleepOptions {
+  /** Whether a call that arrives before publication keeps the agent awake. */
+  readonly cancellable: boolean;
+}
+
 /** Puts an awake agent to sleep: its checkpoint is published, no process is left. Holds the lane. */
-export async function sleep(actor: Actor): Promise<void> {
+export async function sleep(
+  actor: Actor,
+  { cancellable }: SleepOptions = { cancellable: true },
+): Promise<void> {
   const { parts } = actor;
   const machine = actor.requireMachine();
   await actor.save({ state: "falling-asleep" });
@@ -40,7 +49,7 @@ export async function sleep(actor: Actor): Promise<void> {
     const inUse = link === null ? null : await tidyMemory(actor, machine, link);
     const quiet = await quiesce(link);
     await actor.step("sleep.frozen");
-    cancelIfWanted(actor);
+    if (cancellable) cancelIfWanted(actor);
     await machine.pause();
     const pages = await machine.privatePages();
     const held = await reserve(actor, pages.length);
@@ -66,7 +75,7 @@ export async function sleep(actor: Actor): Promise<void> {
         },
         storeStep(actor, "sleep"),
       );
-      cancelIfWanted(actor);
+      if (cancellable) cancelIfWanted(actor);
       row = rowOf(draft, published, null);
     } finally {
       held.release();
@@ -112,6 +121,7 @@ async function cutAndPublish(
   const { parts } = actor;
   actor.assertNotPaused();
   const link = actor.requireLink();
+  if (name !== null) await assertNameFree(actor, name);
   await compactDisk(actor);
   const { lease, shape } = actor.agent;
   if (lease === null) throw new PerdureError("internal", "An awake agent has no lease");

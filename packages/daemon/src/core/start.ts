@@ -1,31 +1,40 @@
-/** Start: a cold start from the newest disk, without memory; a new generation through the same gate. */
-import { PerdureError, type GateCheck, type WakeReport } from "@perdure/protocol";
+/** Start: a cold start from a disk, without memory; a new generation through the same gate. */
+import {
+  PerdureError,
+  type CheckpointId,
+  type GateCheck,
+  type WakeReport,
+} from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
-import type { Lease } from "./agent.ts";
+import type { Head, Lease } from "./agent.ts";
+import type { CheckpointRow } from "./checkpoint.ts";
 import { raise } from "./raise.ts";
 
-/** Boots the agent from its newest disk. Holds the lane. */
+export interface ColdStart {
+  readonly fallback: Lease["fallback"];
+  readonly route?: "cold-start" | "recover" | "restore";
+  readonly otherCut?: WakeReport["otherCut"];
+  /** The checkpoint whose disk is booted; absent: the newest disk. */
+  readonly from?: CheckpointRow;
+}
+
+type Source = Pick<Parameters<typeof raise>[1], "lowerLayers" | "cut" | "headAfter">;
+
+/** Boots the agent from a disk of its own. Holds the lane. */
 export async function startCold(
   actor: Actor,
-  fallback: Lease["fallback"],
-  route: "cold-start" | "recover" = "cold-start",
-  otherCut: WakeReport["otherCut"] = null,
+  { fallback, route = "cold-start", otherCut = null, from }: ColdStart,
 ): Promise<WakeReport> {
-  const { agent, parts } = actor;
-  if (agent.disk === null) {
-    throw new PerdureError("agent_state", `Cannot start agent "${agent.name}": it has no disk`);
-  }
-  const row = agent.head === null ? null : await parts.state.checkpoint(agent.head.checkpoint);
-  // Once it was let out from there, the disk is newer than what the stop sealed.
-  const isNewest = agent.head?.continued === false;
-  const sealed = isNewest && row !== null && !row.memory && row.kind === "stop" ? row : null;
+  const { head } = actor.agent;
+  const source = from === undefined ? await newestDisk(actor) : diskOf(from);
+  const described = from?.id ?? head?.checkpoint ?? null;
   return raise(actor, {
+    ...source,
     route,
     fallback,
     base: { kind: "zero" },
     state: null,
     capturedOn: null,
-    lowerLayers: agent.disk,
     identity: null,
     verified: [
       {
@@ -33,33 +42,57 @@ export async function startCold(
         outcome: "not-applicable",
         detail: "Booted from the disk; nothing in memory was carried over.",
       },
-      await checkLayers(actor, route),
+      await checkLayers(actor, described, route),
     ],
-    cut: {
-      checkpoint: sealed?.id ?? null,
-      kind: sealed === null ? "crash-disk" : "stop",
-      atMs: sealed?.createdAtMs ?? agent.changedAtMs,
-      memory: false,
-      disk: sealed?.cleanliness ?? "crash-consistent",
-    },
     otherCut,
-    // After a recovery from the disk an older memory is a side branch, no longer the head.
-    headAfter: sealed === null ? null : { checkpoint: sealed.id, continued: true },
   });
 }
 
+function diskOf({ id, kind, layers, createdAtMs, cleanliness }: CheckpointRow): Source {
+  const headAfter: Head = { checkpoint: id, continued: true };
+  const cut = { checkpoint: id, kind, atMs: createdAtMs, memory: false, disk: cleanliness };
+  return { lowerLayers: layers, cut, headAfter };
+}
+
+async function newestDisk({ agent, parts }: Actor): Promise<Source> {
+  if (agent.disk === null) {
+    throw new PerdureError("agent_state", `Cannot start agent "${agent.name}": it has no disk`);
+  }
+  const row = agent.head === null ? null : await parts.state.checkpoint(agent.head.checkpoint);
+  // Once it was let out from there, the disk is newer than what the stop sealed.
+  const isNewest = agent.head?.continued === false;
+  if (isNewest && row !== null && !row.memory && row.kind === "stop") {
+    return { ...diskOf(row), lowerLayers: agent.disk };
+  }
+  return {
+    lowerLayers: agent.disk,
+    cut: {
+      checkpoint: null,
+      kind: "crash-disk",
+      atMs: agent.changedAtMs,
+      memory: false,
+      disk: "crash-consistent",
+    },
+    // After a recovery from the disk an older memory is a side branch, no longer the head.
+    headAfter: null,
+  };
+}
+
 /**
- * The layers that the newest checkpoint names, verified. A damaged one refuses a plain start; `recover` is
- * its owner's explicit word, goes on, and says so.
+ * The layers that a checkpoint names, verified. A damaged one refuses a start; `recover` is its owner's
+ * word that anything is better than nothing, goes on, and says so.
  */
-async function checkLayers(actor: Actor, route: "cold-start" | "recover"): Promise<GateCheck> {
-  const { agent, parts } = actor;
+async function checkLayers(
+  { agent, parts }: Actor,
+  described: CheckpointId | null,
+  route: ColdStart["route"],
+): Promise<GateCheck> {
   const check = "layers";
-  if (agent.head === null) {
+  if (described === null) {
     return { check, outcome: "not-applicable", detail: "No checkpoint says what they must hold." };
   }
   try {
-    const { manifest } = await parts.checkpoints.open(agent.id, agent.head.checkpoint);
+    const { manifest } = await parts.checkpoints.open(agent.id, described);
     const known = manifest.disk.layers.length;
     return {
       check,
@@ -71,7 +104,7 @@ async function checkLayers(actor: Actor, route: "cold-start" | "recover"): Promi
     if (details["part"] !== "layer") {
       return { check, outcome: "not-applicable", detail: `Could not be checked: ${message}.` };
     }
-    if (route === "cold-start") throw error;
+    if (route !== "recover") throw error;
     return {
       check,
       outcome: "notice",

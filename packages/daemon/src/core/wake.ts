@@ -37,7 +37,7 @@ export async function wake(actor: Actor): Promise<WakeReport> {
 export async function continueFrom(
   actor: Actor,
   checkpoint: CheckpointId,
-  route: "wake" | "recover",
+  route: "wake" | "recover" | "restore",
   fallback: Lease["fallback"],
   otherCut: WakeReport["otherCut"],
 ): Promise<WakeReport> {
@@ -46,7 +46,10 @@ export async function continueFrom(
   const { manifest, state } = opened;
   const row = await parts.state.checkpoint(checkpoint);
   assertRecorded(actor, checkpoint, row, opened);
-  if (state === null) return startCold(actor, fallback, "cold-start", otherCut);
+  if (state === null) {
+    if (route !== "restore") return startCold(actor, { fallback, otherCut });
+    return startCold(actor, { fallback, route, otherCut, from: row });
+  }
   return raise(actor, {
     route,
     fallback,
@@ -74,7 +77,7 @@ function assertRecorded(
   checkpoint: CheckpointId,
   row: CheckpointRow | null,
   opened: OpenedCheckpoint,
-): void {
+): asserts row is CheckpointRow {
   const { manifest } = opened;
   if (row === null) {
     throw new PerdureError("checkpoint_not_found", `Checkpoint ${checkpoint} is not recorded`);

@@ -1,4 +1,5 @@
 /** What a test's work costs, told apart from what else the host does. */
+import { setTimeout as wait } from "node:timers/promises";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
@@ -11,11 +12,19 @@ const collectGarbage = runInNewContext("gc") as () => void;
  */
 export const TURN_MS_GENEROUS = 500;
 
-/** Bytes that are reachable now. */
+/** Bytes that are reachable now, at most: buffers are given back by a thread, a moment after their collection. */
 export function reachableBytes(): number {
   collectGarbage();
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   return heapUsed + arrayBuffers;
+}
+
+/** Resolves once fewer than `bytes` more than `before` are reachable. @throws where they stay */
+export async function retainsLess(before: number, bytes: number): Promise<void> {
+  for (let tries = 0; reachableBytes() - before >= bytes; tries++) {
+    if (tries === 100) throw new Error(`${reachableBytes() - before} bytes stay reachable`);
+    await wait(20);
+  }
 }
 
 /** CPU time of this process that `work` took, milliseconds. */
