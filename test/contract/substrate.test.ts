@@ -11,7 +11,8 @@ import type {
   GuestModel,
   GuestSeat,
 } from "../../packages/daemon/src/substrate/fake/guest-model.ts";
-import { substrateContract, type SubstrateSubject, type TestGuest } from "./substrate.ts";
+import { substrateContract } from "./substrate.ts";
+import type { SubstrateSubject, TestGuest } from "./substrate/subject.ts";
 
 const HEAD_BYTES = 24;
 

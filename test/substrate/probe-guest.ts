@@ -1,7 +1,7 @@
 /** The host's end of the probe guest: see probe-guest.c. */
 import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
-import type { TestGuest } from "../contract/substrate.ts";
+import type { TestGuest } from "../contract/substrate/subject.ts";
 
 const DEADLINE_MS = 60_000;
 

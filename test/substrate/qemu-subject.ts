@@ -1,7 +1,7 @@
 /** The real QEMU as a subject of the substrate's contract. */
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
-import type { SubstrateSubject } from "../contract/substrate.ts";
+import type { SubstrateSubject } from "../contract/substrate/subject.ts";
 import { TestHome, type OpenOptions } from "./home.ts";
 import { ProbeGuest } from "./probe-guest.ts";
 import { makeProbeImage } from "./probe-image.ts";

@@ -3,11 +3,11 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { MIB, type Digest } from "@perdure/protocol";
-import {
-  substrateContract,
-  type SubstrateSubject,
-  type TestGuest,
-} from "../../../../../test/contract/substrate.ts";
+import { substrateContract } from "../../../../../test/contract/substrate.ts";
+import type {
+  SubstrateSubject,
+  TestGuest,
+} from "../../../../../test/contract/substrate/subject.ts";
 import type { Machine } from "../../core/ports/substrate.ts";
 import { ContractGuest } from "./contract-guest.ts";
 import { RealFiles } from "./fake-file.ts";
