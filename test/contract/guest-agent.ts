@@ -8,7 +8,7 @@ import { Duplex, duplexPair } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { hostClock } from "../../packages/daemon/src/guest-link/host-clock.ts";
 import { StreamGuestLink } from "../../packages/daemon/src/guest-link/link.ts";
-import type { GuestCapability, GuestLinkSubject } from "./guest-link.ts";
+import type { GuestCapability, GuestLinkSubject } from "./guest-link/subject.ts";
 
 /** Another build of the agent, such as the sanitized one, by PERDURE_GUEST_AGENT. */
 const BINARY =

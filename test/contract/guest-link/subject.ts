@@ -1,0 +1,22 @@
+/** A guest behind a link, for the contract to be tested on. */
+import type { GuestLink } from "../../../packages/daemon/src/core/ports/guest-link.ts";
+
+export type GuestCapability =
+  | "freeze"
+  | "clock"
+  | "entropy"
+  | "identity"
+  | "generation"
+  | "stats"
+  | "drop-caches"
+  | "kill-tree";
+
+export interface GuestLinkSubject {
+  /** A new link to the same guest, not yet synchronised. Ends the epoch before. */
+  connect(): Promise<GuestLink>;
+  /** An account inside that may write in `folder`. */
+  readonly user: string;
+  readonly folder: string;
+  readonly missing: Readonly<Partial<Record<GuestCapability, string>>>;
+  close(): Promise<void>;
+}
