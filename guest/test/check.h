@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-static unsigned checks_made;
-static unsigned checks_failed;
+extern unsigned checks_made;
+extern unsigned checks_failed;
 
 #define CHECK(condition)                                                          \
   do {                                                                            \
@@ -17,10 +17,7 @@ static unsigned checks_failed;
     }                                                                             \
   } while (0)
 
-static inline int checks_report(const char *name) {
-  printf("%s: %u checks, %u failed\n", name, checks_made, checks_failed);
-  return checks_failed == 0 ? 0 : 1;
-}
+int checks_report(const char *name);
 
 /* Deterministic randomness (xorshift64*). */
 static inline unsigned long long random_next(unsigned long long *state) {

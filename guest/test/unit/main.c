@@ -1,0 +1,15 @@
+/* Runs the unit tests of every module. */
+#include "../check.h"
+#include "unit.h"
+
+int main(void) {
+  unit_fields();
+  unit_frames();
+  unit_requests();
+  unit_byte_queue();
+  unit_output_logs();
+  unit_paths();
+  unit_users();
+  unit_timer_lists();
+  return checks_report("unit");
+}
