@@ -88,6 +88,11 @@ function apply({ agents, checkpoints }: Tables, change: StateChange): void {
       checkpoints.set(checkpoint.id, checkpoint);
       return;
     }
+    case "update-checkpoint":
+      if (checkpoints.has(change.checkpoint.id)) {
+        checkpoints.set(change.checkpoint.id, change.checkpoint);
+      }
+      return;
     case "delete-checkpoint":
       checkpoints.delete(change.id);
       return;

@@ -170,6 +170,9 @@ export function stateStoreContract(
         await store.commit([{ kind: "insert-checkpoint", checkpoint }]);
       }
       expect(await store.checkpoints(one.id)).toEqual([late, early]);
+      const named = { ...late, name: "named" };
+      await store.commit([{ kind: "update-checkpoint", checkpoint: named }]);
+      expect(await store.checkpoints(one.id)).toEqual([named, early]);
       await store.commit([{ kind: "delete-checkpoint", id: late.id }]);
       await store.commit([{ kind: "delete-checkpoint", id: late.id }]);
       expect(await store.checkpoints(one.id)).toEqual([early]);

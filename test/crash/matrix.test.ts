@@ -66,6 +66,7 @@ describe(`C23 crash matrix, tier ${tier}, seed ${seed}`, () => {
       else await goneOf(under, answer);
       await under.start();
       await check(under, verb, name, before);
+      if (verb === "fork") await checkFork(under, `${name}-fork`);
       const left = await under.client.remove(name).catch((error: unknown) => error);
       expect(left === undefined || isGone(left) || isRemoved(left)).toBe(true);
     },
@@ -87,8 +88,8 @@ async function setUp(under: DaemonUnderTest, verb: string, name: string): Promis
     // The checkpoint was taken before this count was read.
     return reached - reached;
   }
-  if (verb === "restore") await frozenInTime(() => client.checkpoint(name, { name: "kept" }));
   const reached = await ramCount(under, name);
+  if (verb === "restore") await frozenInTime(() => client.checkpoint(name, { name: "kept" }));
   if (verb === "wake") await client.sleep(name);
   if (verb === "cold-start") await client.stop(name);
   return reached;
@@ -113,6 +114,7 @@ async function act(under: DaemonUnderTest, verb: string, name: string): Promise<
     "cold-start": () => client.start(name),
     recover: () => client.recover(name),
     restore: () => client.restore(name, "kept"),
+    fork: () => frozenInTime(() => client.fork(name, `${name}-fork`)),
     remove: () => client.remove(name),
   };
   const call = calls[verb];
@@ -163,6 +165,16 @@ async function check(
     return;
   }
   await checkCounts(under, name, before);
+}
+
+/** A fork that was not answered is gone, or it is an agent like any other. */
+async function checkFork(under: DaemonUnderTest, name: string): Promise<void> {
+  const { client } = under;
+  const found = await client.show(name).catch((error: unknown) => error);
+  if (isGone(found)) return;
+  await client.wake(name);
+  expect(await under.sh(name, "hostname")).toBe(name);
+  await client.remove(name);
 }
 
 /** RAM and disk are one cut, and neither is older than what was answered before the verb. */

@@ -2,12 +2,12 @@
  * One history: commands on a few agents, drawn from a seed, with faults, crashes and restarts between
  * and inside of them; after each deed everything is checked. The same seed gives the same history.
  */
-import { PerdureError } from "@perdure/protocol";
+import { PerdureError, type CheckpointId } from "@perdure/protocol";
 import type { Command } from "../../packages/daemon/src/core/command.ts";
 import { drawFault } from "./fault-plan.ts";
 import { violationsOf } from "./invariant.ts";
 import { knownDefect } from "./known-defect.ts";
-import { checkpoint, create, drop, exec, recover, restore, verb } from "./scene.ts";
+import { checkpoint, create, drop, exec, fork, recover, restore, verb } from "./scene.ts";
 import { World, type CrashTarget } from "./world.ts";
 
 const names = ["a1", "a2", "a3"] as const;
@@ -69,7 +69,7 @@ export class History {
     if (!there && random.chance(0.8)) {
       return create(name, random.pick(["checkpoint", "checkpoint", "disk", "ask"] as const));
     }
-    switch (random.below(17)) {
+    switch (random.below(19)) {
       case 0:
         return create(name);
       case 1:
@@ -92,6 +92,10 @@ export class History {
       case 12:
       case 13:
         return restore(name, await this.#drawCheckpoint(name));
+      case 15:
+        return fork(name, random.pick(names));
+      case 16:
+        return fork(name, random.pick(names), await this.#drawCheckpoint(name));
       case 14:
         return drop(name, await this.#drawCheckpoint(name));
       case 11:
@@ -113,11 +117,13 @@ export class History {
 
   /** Executes, and looks whether the answer is true at the moment it is given (I10). */
   async #command(command: Command): Promise<void> {
-    const name = command.kind === "create" ? command.name : command.agent;
+    const isNew = command.kind === "create" || command.kind === "fork";
+    const name = isNew ? command.name : command.agent;
     const line = this.deeds.push(`${command.kind} ${name}`) - 1;
     const note = (outcome: string): void => {
       this.deeds[line] = `${command.kind} ${name} → ${outcome}`;
     };
+    const wanted = command.kind === "restore" ? await this.#rowOf(name, command.checkpoint) : null;
     try {
       const answer = await this.world.executeOrDie(command);
       note(answer === null ? "the daemon died" : "done");
@@ -126,7 +132,17 @@ export class History {
       if (!(error instanceof PerdureError)) throw error;
       note(`${error.code}: ${error.message}`);
       if (neverAnswered.has(error.code)) throw error;
+      if (wanted !== null && (await this.world.state.checkpoint(wanted)) === null) {
+        throw new Error(`I2: a restore that failed took its checkpoint with it`, { cause: error });
+      }
     }
+  }
+
+  async #rowOf(name: string, checkpoint: string): Promise<CheckpointId | null> {
+    const { state } = this.world;
+    const agent = await state.agentByName("default", name);
+    const rows = agent === null ? [] : await state.checkpoints(agent.id);
+    return rows.find((row) => row.id === checkpoint || row.name === checkpoint)?.id ?? null;
   }
 
   async #expectTrue(kind: Command["kind"], name: string): Promise<void> {

@@ -169,6 +169,15 @@ export class MemoryCheckpointStore implements CheckpointStore {
     });
   }
 
+  linkBase(agent: AgentId, { digest, path }: { digest: Digest; path: string }): Promise<void> {
+    return this.#do("linkBase", () => {
+      const bytes = this.#files.read(path);
+      if (bytes === null) throw new PerdureError("store_failed", `"${path}" does not exist`);
+      this.#require(agent).bases.add(digest);
+      this.#files.write(ownBasePath(agent, digest), bytes);
+    });
+  }
+
   layerBytes(agent: AgentId, layer: LayerId): Promise<number> {
     return Promise.resolve(this.#files.read(layerPath(agent, layer))?.length ?? 0);
   }
@@ -192,11 +201,12 @@ export class MemoryCheckpointStore implements CheckpointStore {
     agent: AgentId,
     keep: readonly CheckpointId[],
     keepLayers: readonly LayerId[],
+    keepBase: Digest | null = null,
   ): Promise<number> {
     return this.#do("collect", () => {
       const folder = this.#require(agent);
       const layers = new Set(keepLayers);
-      const bases = new Set<Digest>();
+      const bases = new Set<Digest>(keepBase === null ? [] : [keepBase]);
       for (const id of keep) {
         const stored = folder.checkpoints.get(id);
         if (stored === undefined) this.#host.violate(`I2: ${id} is to be kept but has no files`);

@@ -62,7 +62,8 @@ export class Oracle {
       if (then.frozen) expect("the ticks", then.ticks, ticks);
     } else {
       expect("the times that entropy was added", 1, reseeds);
-      const kept = report.route === "restore" ? report.cut.checkpoint : null;
+      const isOlder = report.route === "restore" || report.route === "fork";
+      const kept = isOlder ? report.cut.checkpoint : null;
       const disk = kept === null ? this.#newest.get(agent.id) : this.#disks.get(kept);
       expect("the counter", disk ?? 0, counter);
       expect("the counter on disk", disk ?? 0, onDisk);

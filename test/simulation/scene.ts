@@ -18,6 +18,15 @@ export const recover = (agent: string, from: "checkpoint" | "disk") =>
 export const restore = (agent: string, to: string) =>
   ({ kind: "restore", tenant: "default", agent, checkpoint: to }) as const;
 
+export const fork = (agent: string, name: string, from?: string) =>
+  ({
+    kind: "fork",
+    tenant: "default",
+    agent,
+    name,
+    ...(from === undefined ? {} : { checkpoint: from }),
+  }) as const;
+
 export const drop = (agent: string, dropped: string) =>
   ({ kind: "drop", tenant: "default", agent, checkpoint: dropped }) as const;
 

@@ -14,7 +14,10 @@ export function inWords(error: unknown, command: Command | undefined): unknown {
     const hint = `\`perdure ${command.name()} --help\` shows how it is used.`;
     return changed(error, `Cannot take ${name}: ${reason}`, hint);
   }
-  const way = damaged.has(error.code) ? wayOut(command) : undefined;
+  const { part, check } = error.details;
+  // Without one of its layers the disk is of no use either.
+  const noDisk = part === "layer" && check === "presence";
+  const way = damaged.has(error.code) && !noDisk ? wayOut(command) : undefined;
   if (way === undefined || error.hint?.includes("--from disk") === true) return error;
   return changed(error, error.message, [error.hint, way].filter(Boolean).join(" "));
 }

@@ -123,8 +123,12 @@ describe("agents", () => {
     expect(commands.executed.at(-1)).toMatchObject({ kind: "recover", from: "disk" });
     expect(await data(["restore", "a1", "before"])).toMatch(/^Agent "a1" is awake: generation/);
     expect(commands.executed.at(-1)).toMatchObject({ kind: "restore", checkpoint: "before" });
+    expect(await data(["fork", "a1", "a2", "--checkpoint", "old"])).toMatch(/^Agent "a2" is awake/);
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "fork", checkpoint: "old" });
     await data(["checkpoint", "a1", "--name", "old"]);
-    expect(await data(["drop", "a1", "old"])).toBe('Checkpoint "old" of agent "a1" is dropped\n');
+    expect(await data(["drop", "a1", "old"])).toBe(
+      'Checkpoint "old" of agent "a1" is no longer kept\n',
+    );
     expect(await data(["remove", "a1"])).toBe('Agent "a1" is removed\n');
     expect(await data(["doctor"])).toContain("This host is ready.");
   });

@@ -61,7 +61,7 @@ it("has every verb, each explained with an example and the options of all", () =
   const names = program.commands.map((command) => command.name());
   expect(names.sort()).toEqual(
     (
-      "checkpoint checkpoints cp create daemon doctor drop exec list processes recover remove " +
+      "checkpoint checkpoints cp create daemon doctor drop exec fork list processes recover remove " +
       "report restore show sleep start stop wake"
     ).split(" "),
   );

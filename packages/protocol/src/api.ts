@@ -126,6 +126,13 @@ export const checkpointRefSchema = z.union([agentNameSchema, checkpointIdSchema]
 /** `POST /v1/agents/:agent/restore` */
 export const restoreRequestSchema = z.strictObject({ checkpoint: checkpointRefSchema });
 
+/** `POST /v1/agents/:agent/fork` answers a `LetOut` of the new agent. */
+export const forkRequestSchema = z.strictObject({
+  name: agentNameSchema,
+  /** Absent: as the agent is now. */
+  checkpoint: checkpointRefSchema.optional(),
+});
+
 /** `POST /v1/agents/:agent/checkpoint` */
 export const checkpointRequestSchema = z.strictObject({
   name: agentNameSchema.optional(),

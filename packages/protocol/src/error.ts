@@ -38,7 +38,7 @@ const table = {
   ),
   stale_generation: row(409, "never", "The caller speaks for a generation that is over."),
   // Checkpoints
-  checkpoint_not_found: row(404, "never", "No checkpoint has this id."),
+  checkpoint_not_found: row(404, "never", "The agent has no checkpoint of this id or name."),
   checkpoint_exists: row(409, "never", "Another checkpoint of the agent has this name."),
   checkpoint_continued: row(
     409,

@@ -121,6 +121,9 @@ describe("agents", () => {
     expect(commands.executed.at(-1)).toMatchObject({ kind: "recover", from: "disk" });
     await perdure.restore("a1", "before");
     expect(commands.executed.at(-1)).toMatchObject({ kind: "restore", checkpoint: "before" });
+    const forked = await perdure.fork("a1", "a2", { checkpoint: "before" });
+    expect(forked.agent.name).toBe("a2");
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "fork", checkpoint: "before" });
     await perdure.checkpoint("a1", { name: "dropped" });
     expect((await perdure.drop("a1", "dropped")).name).toBe("a1");
     expect(commands.executed.at(-1)).toMatchObject({ kind: "drop", checkpoint: "dropped" });

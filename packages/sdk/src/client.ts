@@ -248,6 +248,23 @@ export class Perdure {
   }
 
   /**
+   * A new agent that goes on from a checkpoint of this one, by name or id, under an identity of its own;
+   * without one, from what the agent is now.
+   *
+   * @throws `agent_exists`, `checkpoint_not_found`, `agent_state`
+   * @example
+   * const { agent } = await perdure.fork("a1", "a1-try");
+   */
+  fork(
+    agent: string,
+    name: string,
+    options: CallOptions & { readonly checkpoint?: string } = {},
+  ): Promise<LetOut> {
+    const { checkpoint, ...call } = options;
+    return this.#transport.json(letOutSchema, verb(agent, "fork", { name, checkpoint }, call));
+  }
+
+  /**
    * Forgets a kept checkpoint, by name or id, and frees what nothing else needs. The newest one only loses
    * its name.
    *

@@ -65,8 +65,8 @@ function make(folder: string, mode: number, made: string[]): void {
     if (code === "EEXIST" && isFolder(folder)) return;
     if (code !== "ENOENT" || isFolder(dirname(folder))) throw error;
     make(dirname(folder), mode, made);
-    mkdirSync(folder, { mode });
-    made.push(folder);
+    // Another start may make the same at the same moment.
+    make(folder, mode, made);
   }
 }
 

@@ -11,6 +11,10 @@ it.each([
   expect(daemonPaths(options)).toMatchObject({ home, socket, run: `${home}/run` });
 });
 
+it.each([[{ home: "" }], [{ socket: "" }]])("refuses an empty path: %j", (options) => {
+  expect(() => daemonPaths(options)).toThrow(/it is empty/);
+});
+
 it("falls back to a home of root or of the user", () => {
   const { home } = daemonPaths({ env: {} });
   expect(home).toMatch(

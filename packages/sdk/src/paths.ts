@@ -28,11 +28,14 @@ export interface DaemonPathOptions {
 /**
  * The paths that hold where nothing else is said. Does no I/O.
  *
+ * @throws `bad_request` where an option is an empty text
  * @example
  * const { socket, log } = daemonPaths({ home: "/srv/perdure" });
  */
 export function daemonPaths(options: DaemonPathOptions = {}): DaemonPaths {
   const env = options.env ?? process.env;
+  if (options.home === "") throw empty("data directory", "--home");
+  if (options.socket === "") throw empty("socket", "--socket");
   const home = resolve(options.home ?? nonEmpty(env["PERDURE_HOME"]) ?? defaultHome());
   const run = join(home, "run");
   const socket =
@@ -59,6 +62,13 @@ function defaultHome(): string {
   return process.getuid?.() === 0
     ? "/var/lib/perdure"
     : join(homedir(), ".local", "share", "perdure");
+}
+
+/** Taken as a path it would be whatever folder the caller is in. */
+function empty(what: string, option: string): PerdureError {
+  return new PerdureError("bad_request", `Cannot use "" for the ${what}: it is empty`, {
+    hint: `Give ${option} a path, or leave it out.`,
+  });
 }
 
 function nonEmpty(text: string | undefined): string | undefined {

@@ -110,6 +110,20 @@ export function createFakeCommands(): FakeCommands {
       return checkpoint;
     },
     restore: (command) => Promise.resolve().then(() => letOut(command)),
+    fork: async (command) => {
+      const { view } = find(command);
+      const { image, shape, onCrash, tenant } = view;
+      const forked = {
+        kind: "create",
+        tenant,
+        name: command.name,
+        image: image.name,
+        shape,
+        onCrash,
+      };
+      await perform.create(forked as Command & { kind: "create" });
+      return letOut({ tenant, agent: command.name });
+    },
     drop: async (command) => {
       await Promise.resolve();
       const { checkpoints, view } = find(command);

@@ -43,9 +43,18 @@ export function baseTests(rig: CheckpointStoreRig): void {
     const memory = await wholeMemory(origin);
     const fork = newAgentId();
     await rig.store.createAgent(fork, "default");
-    const draft = sampleDraft(fork, { parent: first.checkpoint });
-    await rig.store.write(draft, rig.state(new Map(), origin.state?.base ?? zero), quiet);
+    const base = origin.state?.base;
+    if (base?.kind !== "own") throw new Error("The base is not the agent's own");
+    const linked = { ...base, bytes: PAGES * PAGE };
+    await rig.store.linkBase(fork, linked);
+    await rig.store.linkBase(fork, linked);
     await rig.store.removeAgent(rig.agent);
+    // A machine has it mapped, and no checkpoint of the fork names it yet.
+    await rig.store.collect(fork, [], [], base.digest);
+    const draft = sampleDraft(fork);
+    const own = { ...base, path: rig.store.ownBasePath(fork, base.digest) };
+    await rig.store.write(draft, rig.state(new Map(), own), quiet);
+    await rig.store.collect(fork, [draft.checkpoint], []);
     expect(memory.equals(await wholeMemory(await rig.store.open(fork, draft.checkpoint)))).toBe(
       true,
     );

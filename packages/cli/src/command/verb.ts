@@ -67,7 +67,31 @@ export function addVerbCommands(program: Command): void {
   addRecoverCommand(program);
   addCheckpointCommand(program);
   addRestoreCommand(program);
+  addForkCommand(program);
   addDropCommand(program);
+}
+
+function addForkCommand(program: Command): void {
+  const command = program
+    .command("fork")
+    .description("make a new agent that goes on from here under an identity of its own")
+    .argument("<agent>", "name or id")
+    .argument("<name>", "of the new agent")
+    .option("--checkpoint <checkpoint>", "name or id; default: as the agent is now")
+    .addHelpText(
+      "after",
+      "\nExample:\n  perdure fork builder builder-try --checkpoint before-upgrade",
+    );
+  type Options = SharedOptions & { readonly checkpoint?: string };
+  addSharedOptions(command).action(async (agent: string, name: string, options: Options) => {
+    const { checkpoint } = options;
+    await withSession(options, async ({ perdure, during, print }) => {
+      const forking = perdure.fork(agent, name, checkpoint === undefined ? {} : { checkpoint });
+      const { value, text } = letOutOf(await during(`Forking agent "${agent}"`, forking));
+      print(value, text);
+      return 0;
+    });
+  });
 }
 
 function addRestoreCommand(program: Command): void {
@@ -101,7 +125,7 @@ function addDropCommand(program: Command): void {
       await withSession(options, async ({ perdure, during, print }) => {
         const dropping = perdure.drop(agent, checkpoint);
         const view = await during(`Dropping checkpoint "${checkpoint}"`, dropping);
-        print(view, `Checkpoint "${checkpoint}" of agent "${view.name}" is dropped\n`);
+        print(view, `Checkpoint "${checkpoint}" of agent "${view.name}" is no longer kept\n`);
         return 0;
       });
     },

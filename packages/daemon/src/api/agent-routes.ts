@@ -4,6 +4,7 @@ import {
   checkpointRequestSchema,
   createRequestSchema,
   emptyRequestSchema,
+  forkRequestSchema,
   listQuerySchema,
   recoverRequestSchema,
   restoreRequestSchema,
@@ -53,6 +54,16 @@ export function agentRoutes(server: FastifyInstance, { commands }: RouteContext)
       ...bodyOf(request, restoreRequestSchema),
     }),
   );
+
+  server.post("/v1/agents/:agent/fork", async (request, reply) => {
+    const command = {
+      kind: "fork",
+      ...targetOf(request),
+      ...bodyOf(request, forkRequestSchema),
+    } as const;
+    void reply.code(201);
+    return commands.execute(command);
+  });
 
   server.delete("/v1/agents/:agent/checkpoints/:checkpoint", (request) => {
     bodyOf(request, emptyRequestSchema);

@@ -87,7 +87,7 @@ function keyMissing(agent: AgentId, how: string): PerdureError {
     "checkpoint_key_missing",
     `Cannot read checkpoints of agent "${agent}": its key ${how}`,
     {
-      hint: "A removed agent's checkpoints cannot be brought back.",
+      hint: "Memory that was kept under it cannot be brought back; the disk can: recover from the disk.",
       details: { agent },
     },
   );

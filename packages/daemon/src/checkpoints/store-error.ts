@@ -12,11 +12,17 @@ export function storeError(error: unknown, action: string): PerdureError {
     error.check === "signature" ? "checkpoint_signature" : "checkpoint_digest_mismatch",
     `Cannot ${action}: ${error.message}`,
     {
-      hint: "A file changed after it was written: put it back from a copy, go back to another checkpoint, or recover from the disk.",
+      hint: hintOf(error),
       details: { part: error.part, check: error.check },
       cause: error,
     },
   );
+}
+
+function hintOf({ part, check }: Damage): string {
+  const elsewhere = "put it back from a copy, or go back to another checkpoint";
+  if (check === "presence" && part === "layer") return `A file of the disk is gone: ${elsewhere}.`;
+  return `A file changed after it was written: ${elsewhere}, or recover from the disk.`;
 }
 
 function messageOf(error: unknown): string {

@@ -19,6 +19,7 @@ export async function collectOld(actor: Actor): Promise<void> {
       agent.id,
       kept.map((row) => row.id),
       actor.newestLayers(),
+      agent.lease?.base.kind === "own" ? agent.lease.base.digest : null,
     );
     const storedBytes = await parts.checkpoints.storedBytes(agent.id);
     if (storedBytes !== agent.storedBytes) await actor.save({ storedBytes });

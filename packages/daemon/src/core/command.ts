@@ -73,6 +73,16 @@ export interface Restore extends Target {
   readonly checkpoint: string;
 }
 
+/**
+ * A new agent, `name`, that goes on from a checkpoint of this one (id or name; absent: as the agent is now)
+ * under an identity of its own.
+ */
+export interface Fork extends Target {
+  readonly kind: "fork";
+  readonly name: string;
+  readonly checkpoint?: string;
+}
+
 /** Forgets a kept checkpoint, by id or name, and frees what nothing else needs. */
 export interface Drop extends Target {
   readonly kind: "drop";
@@ -115,6 +125,7 @@ export type Command =
   | Checkpoint
   | Restore
   | Drop
+  | Fork
   | Stop
   | Start
   | Recover
@@ -130,6 +141,8 @@ export interface Results {
   checkpoint: CheckpointView;
   restore: LetOut;
   drop: AgentView;
+  /** Of the new agent. */
+  fork: LetOut;
   stop: AgentView;
   start: LetOut;
   recover: LetOut;

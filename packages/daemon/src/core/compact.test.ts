@@ -37,6 +37,33 @@ describe("a merge of disk layers", () => {
   });
 });
 
+describe("the chain of an agent that never sleeps", () => {
+  const cycles: Readonly<Record<string, (world: World) => Promise<unknown>>> = {
+    "stop and start": async (world) => {
+      await world.execute(verb("stop", "a1"));
+      await world.execute(verb("start", "a1"));
+    },
+    "crash and recover": async (world) => {
+      (await world.process("a1")).happen("exited");
+      await world.time.flush();
+      await world.execute(verb("wake", "a1"));
+    },
+  };
+  test.each(Object.keys(cycles))("stays short over twenty times %s", async (name) => {
+    const world = new World();
+    await world.execute(create("a1", "disk"));
+    for (let i = 1; i <= 20; i++) {
+      expect(await count(world, "a1", 1)).toBe(i);
+      await cycles[name]?.(world);
+      await world.time.flush();
+      const { lease } = await world.agent("a1");
+      expect(lease?.lowerLayers.length).toBeLessThanOrEqual(LAYERS_WANTED_MAX + 1);
+    }
+    expect(await count(world, "a1", 1)).toBe(21);
+    expect(await violationsOf(world, { leftovers: true })).toEqual([]);
+  });
+});
+
 describe.each(["freeze", "daemon"] as const)(
   "a checkpoint that the %s ends after its layer was recorded",
   (end) => {

@@ -17,10 +17,13 @@ export const LAYERS_WANTED_MAX = 5;
 /** Layers that a merge leaves below the top at most. */
 const KEPT_MAX = 4;
 
-/** Merges layers of the awake agent's disk where there are too many. Failure costs nothing but length. */
-export async function compactDisk(actor: Actor): Promise<void> {
+/**
+ * Merges layers of the awake agent's disk where there are too many. Returns whether files are left that a
+ * collection would remove. Failure costs nothing but length.
+ */
+export async function compactDisk(actor: Actor): Promise<boolean> {
   const { lease } = actor.agent;
-  if (lease === null || lease.lowerLayers.length + 1 <= LAYERS_WANTED_MAX) return;
+  if (lease === null || lease.lowerLayers.length + 1 <= LAYERS_WANTED_MAX) return false;
   const { checkpoints, log } = actor.parts;
   try {
     const sizes = await Promise.all(
@@ -28,13 +31,15 @@ export async function compactDisk(actor: Actor): Promise<void> {
     );
     const kept = layersToKeep(sizes);
     const below = lease.lowerLayers[kept - 1];
-    if (below === undefined || kept === lease.lowerLayers.length) return;
+    if (below === undefined || kept === lease.lowerLayers.length) return false;
     const pathOf = (layer: LayerId): string => checkpoints.layerPath(actor.id, layer);
     await actor.requireMachine().mergeLayers(pathOf(below), pathOf(lease.topLayer));
     await actor.save({ lease: { ...lease, lowerLayers: lease.lowerLayers.slice(0, kept) } });
+    return true;
   } catch (error) {
     const { message } = PerdureError.from(error);
     log("warn", "Disk layers could not be merged", { agent: actor.id, message });
+    return false;
   }
 }
 

@@ -258,6 +258,9 @@ describe("C34 a host without room while an agent writes", () => {
     await expect(world.execute(exec("a1", "count", "1"))).rejects.toMatchObject({
       code: "agent_paused",
     });
+    await expect(world.execute(verb("stop", "a1"))).rejects.toMatchObject({
+      code: "agent_paused",
+    });
     await world.time.advance(3 * engineLimits.pausedRetryMs);
     expect((await world.agent("a1")).paused).toBe("disk full");
     world.host.roomForDisk = true;

@@ -21,11 +21,7 @@ export interface CreateRequest {
 /** Checks the request, makes sure of the template, and stores the agent's row: its name is taken. */
 export async function prepare(parts: Parts, request: CreateRequest): Promise<Agent> {
   const { tenant, name } = request;
-  if ((await parts.state.agentByName(tenant, name)) !== null) {
-    throw new PerdureError("agent_exists", `Cannot create agent "${name}": the name is taken`, {
-      hint: `Choose another name, or "perdure remove ${name}" first`,
-    });
-  }
+  await assertAgentNameFree(parts, tenant, name);
   const image = await parts.images.resolve(request.image);
   if (image.rootfs !== null && image.rootfs.bytes > request.shape.diskBytes) {
     throw new PerdureError(
@@ -34,31 +30,52 @@ export async function prepare(parts: Parts, request: CreateRequest): Promise<Age
     );
   }
   const template = await ensureTemplate(parts, tenant, image, request.shape);
-  const nowMs = parts.clock.nowMs();
-  const agent: Agent = {
-    id: makeId("ag", nowMs, parts.clock.randomBytes(10)),
+  return insertAgent(parts, {
     name,
     tenant,
-    revision: 1,
-    state: "creating",
-    paused: null,
-    generation: 0,
     image: { id: image.id, name: image.name },
     template: template.key,
     shape: request.shape,
     onCrash: request.onCrash,
+    disk: template.layer === null ? [] : [template.layer.id],
+  });
+}
+
+/** Stores the row of an agent that does not run yet: its name is taken. @throws `agent_exists` */
+export async function insertAgent(
+  parts: Parts,
+  facts: Pick<Agent, "name" | "tenant" | "image" | "template" | "shape" | "onCrash" | "disk">,
+): Promise<Agent> {
+  const nowMs = parts.clock.nowMs();
+  const agent: Agent = {
+    id: makeId("ag", nowMs, parts.clock.randomBytes(10)),
+    revision: 1,
+    state: "creating",
+    paused: null,
+    generation: 0,
     head: null,
     lease: null,
-    disk: template.layer === null ? [] : [template.layer.id],
     failure: null,
     report: null,
     storedBytes: 0,
     resetsAtMs: [],
     createdAtMs: nowMs,
     changedAtMs: nowMs,
+    ...facts,
   };
   await parts.state.commit([{ kind: "insert-agent", agent }]);
   return agent;
+}
+
+export async function assertAgentNameFree(
+  parts: Parts,
+  tenant: string,
+  name: string,
+): Promise<void> {
+  if ((await parts.state.agentByName(tenant, name)) === null) return;
+  throw new PerdureError("agent_exists", `Cannot create agent "${name}": the name is taken`, {
+    hint: `Choose another name, or "perdure remove ${name}" first`,
+  });
 }
 
 /** Makes the agent's files and wakes it; on failure nothing of it is left. */

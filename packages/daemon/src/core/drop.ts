@@ -19,10 +19,7 @@ export async function drop(actor: Actor, wanted: string): Promise<void> {
         { hint: "It goes by itself when a newer one takes its place" },
       );
     }
-    await actor.save({}, [
-      { kind: "delete-checkpoint", id: row.id },
-      { kind: "insert-checkpoint", checkpoint: { ...row, name: null } },
-    ]);
+    await actor.save({}, [{ kind: "update-checkpoint", checkpoint: { ...row, name: null } }]);
     return;
   }
   await actor.save({}, [{ kind: "delete-checkpoint", id: row.id }]);

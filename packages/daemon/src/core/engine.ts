@@ -25,6 +25,7 @@ import type {
   Command,
   Commands,
   FileWrite,
+  Fork,
   LetOut,
   ListQuery,
   ProcessOutput,
@@ -33,7 +34,8 @@ import type {
   Results,
   Target,
 } from "./command.ts";
-import { firstWake, prepare } from "./create.ts";
+import { assertAgentNameFree, firstWake, prepare } from "./create.ts";
+import { forkPoint, prepareFork, wakeFork } from "./fork.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
 import type { Parts } from "./parts.ts";
@@ -117,18 +119,35 @@ export class Engine implements Commands {
   async #perform(command: Command): Promise<Results[Command["kind"]]> {
     if (command.kind !== "create")
       return this.#use(command, (actor) => this.#change(actor, command));
-    const agent = await prepare(this.#parts, command);
-    this.#creating.add(agent.id);
+    const { id } = await prepare(this.#parts, command);
+    return this.#raiseNew(id, (actor) => this.#bringUp(actor, () => firstWake(actor)));
+  }
+
+  /** Holds the origin's lane: what the fork is read from stays there meanwhile. */
+  async #fork(origin: Actor, { name, checkpoint }: Fork): Promise<LetOut> {
+    ruleFor("fork", origin.agent);
+    await assertAgentNameFree(this.#parts, origin.agent.tenant, name);
+    const row = await forkPoint(origin, checkpoint);
+    const { id } = await prepareFork(origin, row, name);
+    return this.#raiseNew(id, async (fork) => {
+      await this.#bringUp(fork, () => wakeFork(fork, origin, row));
+      return letOut(fork);
+    });
+  }
+
+  /** `work` on an agent whose row was just stored. */
+  async #raiseNew<T>(id: AgentId, work: (actor: Actor) => Promise<T>): Promise<T> {
+    this.#creating.add(id);
     try {
-      return await this.#hold(agent.id, (actor) => this.#bringUp(actor));
+      return await this.#hold(id, work);
     } finally {
-      this.#creating.delete(agent.id);
+      this.#creating.delete(id);
     }
   }
 
-  async #bringUp(actor: Actor): Promise<AgentView> {
+  async #bringUp(actor: Actor, raise: () => Promise<void>): Promise<AgentView> {
     try {
-      await firstWake(actor);
+      await raise();
     } catch (error) {
       if (actor.agent.state !== "awake") throw error;
       // It was let out: it is there, and a second try would meet its name.
@@ -191,10 +210,10 @@ export class Engine implements Commands {
         });
         return letOut(actor);
       case "restore":
-        await this.#aloneWithoutMachine(actor, async () => {
+        await exclusive(async () => {
           ruleFor("restore", actor.agent);
           await restore(actor, command.checkpoint);
-        });
+        }, true);
         return letOut(actor);
       case "drop":
         await exclusive(async () => {
@@ -202,6 +221,8 @@ export class Engine implements Commands {
           await drop(actor, command.checkpoint);
         });
         return agentView(actor.agent);
+      case "fork":
+        return exclusive(() => this.#fork(actor, command));
       case "remove":
         await this.#aloneWithoutMachine(actor, async () => {
           ruleFor("remove", actor.agent);

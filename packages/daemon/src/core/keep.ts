@@ -8,7 +8,7 @@ import type { Lease } from "./agent.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { diskDraft, rowOf } from "./publish.ts";
 
-const ownNames = /^(crash|before-restore)-[0-9]/;
+const ownNames = /^(crash|before-restore|restored)-[0-9]/;
 
 /** @throws `bad_request` for a name as Perdure gives them, `checkpoint_exists` for one that is taken */
 export async function assertNameFree(actor: Actor, name: string): Promise<void> {
@@ -45,12 +45,13 @@ export function settledBefore(state: AgentState): Lease["fallback"] {
   return state === "asleep" || state === "stopped" ? state : "failed";
 }
 
-/** Keeps the newest disk as a checkpoint of its own. Idempotent. */
+/** Keeps the newest disk as a checkpoint of its own, unless one of that very disk is kept already. */
 export async function keepDisk(actor: Actor, name: string): Promise<WakeReport["otherCut"]> {
   const { parts, agent } = actor;
   const rows = await parts.state.checkpoints(agent.id);
-  const kept = rows.find((row) => row.name === name);
-  if (kept !== undefined) return cutOf(kept, name);
+  const newest = actor.newestLayers().join();
+  const kept = rows.find((row) => !row.memory && row.name !== null && row.layers.join() === newest);
+  if (kept !== undefined) return cutOf(kept, kept.name ?? name);
   const draft = await diskDraft(actor, "crash-disk", name, false);
   const published = await parts.checkpoints.write(draft, null, () => undefined);
   const row = rowOf(draft, published, null);
@@ -66,10 +67,7 @@ export async function keepCheckpoint(
 ): Promise<WakeReport["otherCut"]> {
   if (row.name !== null) return cutOf(row, row.name);
   const named = { ...row, name };
-  await actor.save({}, [
-    { kind: "delete-checkpoint", id: row.id },
-    { kind: "insert-checkpoint", checkpoint: named },
-  ]);
+  await actor.save({}, [{ kind: "update-checkpoint", checkpoint: named }]);
   return cutOf(named, name);
 }
 

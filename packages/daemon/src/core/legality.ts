@@ -15,6 +15,7 @@ export type Verb =
   | "checkpoint"
   | "restore"
   | "drop"
+  | "fork"
   | "stop"
   | "start"
   | "recover"
@@ -38,6 +39,7 @@ const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
   checkpoint: row("does", "refuses", "refuses", "refuses", "refuses"),
   restore: row("does", "does", "does", "does", "does"),
   drop: row("does", "does", "does", "does", "does"),
+  fork: row("does", "does", "does", "does", "does"),
   stop: row("does", "wakes", "nothing", "refuses", "refuses"),
   start: row("nothing", "refuses", "does", "refuses", "refuses"),
   recover: row("refuses", "does", "does", "does", "does"),

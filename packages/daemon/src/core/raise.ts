@@ -12,6 +12,7 @@
  */
 import {
   PerdureError,
+  type ErrorCode,
   type GateCheck,
   type LayerId,
   type Route,
@@ -21,6 +22,8 @@ import {
 import type { Head, Lease } from "./agent.ts";
 import type { Actor } from "./actor.ts";
 import { atOnce } from "./at-once.ts";
+import { collectOld } from "./collect.ts";
+import { compactDisk } from "./compact.ts";
 import { assertCompatible } from "./compatibility.ts";
 import { whyFailed } from "./fail.ts";
 import { engineLimits } from "./limit.ts";
@@ -49,8 +52,6 @@ export interface Origin {
   readonly headAfter: Head | null;
 }
 
-type RaiseVerb = "create" | "wake" | "restore" | "recover" | "cold-start";
-
 /** Gives the agent a machine and lets it out. Holds the lane. @returns the wake report, also stored */
 export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
   const spec = await actor.spec(origin.base);
@@ -64,7 +65,7 @@ export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
 
 async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise<WakeReport> {
   const { parts } = actor;
-  const verb = verbOf(origin.route);
+  const verb = origin.route;
   const phases = new Phases(parts.clock);
   const startedAtMs = parts.clock.nowMs();
   const previousGeneration = actor.agent.generation;
@@ -148,7 +149,7 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     });
     phases.mark("record");
   } catch (error) {
-    const again = againOf(origin.fallback, actor.agent.name);
+    const again = againOf(origin, actor.agent.name);
     const why =
       machine === null
         ? PerdureError.from(error)
@@ -167,6 +168,8 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
     throw await whyFailed(actor, machine, `its ${verb}`, error);
   }
   await actor.step(`${verb}.thawed`);
+  // After a plain wake a cut comes, which does it. Crashes may follow each other without one.
+  if (verb !== "wake" && (await compactDisk(actor))) await collectOld(actor);
   return report;
 }
 
@@ -219,7 +222,8 @@ async function runHooks(link: GuestLink): Promise<GateCheck[]> {
 }
 
 /** The way on after an attempt that left everything as it was. */
-function againOf(fallback: Lease["fallback"], name: string): string {
+function againOf({ route, fallback }: Origin, name: string): string {
+  if (route === "fork") return "Fork it again";
   switch (fallback) {
     case "creating":
       return "Create it again";
@@ -229,19 +233,6 @@ function againOf(fallback: Lease["fallback"], name: string): string {
       return `Nothing was lost: "perdure start ${name}" tries again`;
     case "failed":
       return `Nothing was lost: "perdure recover ${name} --from checkpoint|disk" tries again`;
-  }
-}
-
-function verbOf(route: Route): RaiseVerb {
-  switch (route) {
-    case "create":
-    case "wake":
-    case "recover":
-    case "cold-start":
-    case "restore":
-      return route;
-    case "fork":
-      throw new PerdureError("not_supported", `Cannot ${route} an agent in this version`);
   }
 }
 
@@ -283,6 +274,9 @@ async function loadState(
   phases.mark("devices");
 }
 
+/** How a guest says that it cannot be let out, or says nothing. */
+const silent = new Set<ErrorCode>(["guest_timeout", "freeze_timeout"]);
+
 /** What is asked of a guest that was not let out yet: a VM that ends or goes silent ends the attempt. */
 async function answering<T>(actor: Actor, machine: Machine, work: Promise<T>): Promise<T> {
   const { name } = actor.agent;
@@ -299,7 +293,7 @@ async function answering<T>(actor: Actor, machine: Machine, work: Promise<T>): P
   try {
     return await Promise.race([work, gone]);
   } catch (error) {
-    if (error instanceof PerdureError && error.code === "guest_timeout") {
+    if (error instanceof PerdureError && silent.has(error.code)) {
       const tail = await machine.consoleTail().catch(() => "");
       throw new PerdureError(
         "wake_timeout",

@@ -10,6 +10,7 @@ import {
   checkpoint,
   count,
   create,
+  fork,
   recover,
   restore,
   verb,
@@ -38,6 +39,7 @@ const scenes: Readonly<Record<string, readonly [Deed[], Command]>> = {
   "cold-start": [[...lived, verb("stop", "a1")], verb("start", "a1")],
   recover: [[...lived, "crash"], recover("a1", "checkpoint")],
   restore: [[...lived.slice(0, 3), checkpoint("a1", "kept")], restore("a1", "kept")],
+  fork: [lived, fork("a1", "a2")],
   remove: [lived, verb("remove", "a1")],
 };
 const verbOf = (step: Step): string => step.split(".")[0] ?? "";

@@ -109,6 +109,49 @@ describe("restore", () => {
     await expectWhole();
   });
 
+  test("to a checkpoint without a name keeps that one as well, by id", async () => {
+    await world.execute(verb("checkpoint", "a1"));
+    const then = (await world.agent("a1")).head?.checkpoint ?? "";
+    await count(world, "a1", 5);
+    const report = reportOf(await world.execute(restore("a1", then)));
+    expect(report).toMatchObject({
+      cut: { checkpoint: then },
+      otherCut: { keptAs: "before-restore-1" },
+    });
+    expect(await counter()).toBe(15);
+    expect(await names()).toEqual(["ten", "restored-1", "before-restore-1"]);
+    await expectWhole();
+  });
+
+  test("that fails again and again keeps one disk once", async () => {
+    (await world.process("a1")).happen("exited");
+    await world.time.flush();
+    for (let i = 0; i < 3; i++) {
+      world.faults.fail("machine.loadDevices");
+      await expect(world.execute(restore("a1", "ten"))).rejects.toThrow();
+      await world.time.flush();
+    }
+    expect(await names()).toEqual(["ten", "crash-1-disk"]);
+    await world.execute(restore("a1", "crash-1-disk"));
+    expect(await counter()).toBe(15);
+    await expectWhole();
+  });
+
+  test("that this host refuses leaves an awake agent awake", async () => {
+    const { substrate } = world;
+    const facts = substrate.facts.bind(substrate);
+    substrate.facts = async (spec) => ({
+      ...(await facts(spec)),
+      cpuModel: "other",
+    });
+    await expect(world.execute(restore("a1", "ten"))).rejects.toMatchObject({
+      code: "checkpoint_incompatible",
+    });
+    expect((await world.agent("a1")).state).toBe("awake");
+    substrate.facts = facts;
+    await expectWhole();
+  });
+
   test("to what is not there, or cannot be opened, leaves an awake agent as it is", async () => {
     await expect(world.execute(restore("a1", "eleven"))).rejects.toMatchObject({
       code: "checkpoint_not_found",
@@ -123,7 +166,9 @@ describe("restore", () => {
 
   test("that fails leaves the agent asleep where it was, and a plain wake goes on from there", async () => {
     world.faults.fail("machine.loadDevices");
-    await expect(world.execute(restore("a1", "ten"))).rejects.toThrow();
+    await expect(world.execute(restore("a1", "ten"))).rejects.toMatchObject({
+      hint: 'Agent "a1" is asleep as it was: "perdure wake a1" goes on from there',
+    });
     await world.time.flush();
     expect(await world.agent("a1")).toMatchObject({ state: "asleep" });
     expect(reportOf(await world.execute(verb("wake", "a1"))).route).toBe("wake");

@@ -8,11 +8,13 @@
  * | asleep, stopped | the newest checkpoint, or the newest disk where that is newer | `before-restore-N` |
  * | failed | the newest disk, and the last memory | `crash-N-disk`, `crash-N-memory` |
  *
- * N is the generation that ended so. Going back to the newest checkpoint itself leaves nothing to keep.
+ * N is the generation at that moment. Going back to the newest checkpoint itself leaves nothing to keep. A
+ * checkpoint without a name that an awake agent goes back to gets one (`restored-N`): the sleep would forget it.
  */
-import type { WakeReport } from "@perdure/protocol";
+import { PerdureError, type AgentState, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
+import { assertCompatible } from "./compatibility.ts";
 import { findCheckpoint, keepCheckpoint, keepDisk, settledBefore } from "./keep.ts";
 import { sleep } from "./sleep.ts";
 import { continueFrom } from "./wake.ts";
@@ -20,13 +22,29 @@ import { continueFrom } from "./wake.ts";
 /** @param wanted id or name. Holds the lane. @throws `checkpoint_not_found`, what `open` throws */
 export async function restore(actor: Actor, wanted: string): Promise<WakeReport> {
   const row = await findCheckpoint(actor, wanted);
-  // Nothing is disturbed for a checkpoint that cannot be opened.
-  await actor.parts.checkpoints.open(actor.id, row.id);
-  if (actor.agent.state === "awake") await sleep(actor, { cancellable: false });
-  const otherCut = await keepPresent(actor, row);
-  await actor.step("restore.present-kept");
-  const fallback = settledBefore(actor.agent.state);
-  return continueFrom(actor, row.id, "restore", fallback, otherCut);
+  await assertCanBeOpened(actor, row);
+  const wasAwake = actor.agent.state === "awake";
+  if (wasAwake) {
+    await keepCheckpoint(actor, row, `restored-${actor.agent.generation}`);
+    await sleep(actor, { cancellable: false });
+  }
+  try {
+    const otherCut = await keepPresent(actor, row);
+    await actor.step("restore.present-kept");
+    const fallback = settledBefore(actor.agent.state);
+    return await continueFrom(actor, row.id, "restore", fallback, otherCut);
+  } catch (error) {
+    throw wasAwake ? withWayOn(actor, error) : error;
+  }
+}
+
+/** Nothing is disturbed for a checkpoint that cannot be opened here. */
+async function assertCanBeOpened(actor: Actor, row: CheckpointRow): Promise<void> {
+  const { agent, parts } = actor;
+  const { manifest, state } = await parts.checkpoints.open(actor.id, row.id);
+  if (state === null) return;
+  const here = await parts.substrate.facts(await actor.spec(state.base));
+  assertCompatible(agent.name, manifest.substrate, here);
 }
 
 async function keepPresent(actor: Actor, wanted: CheckpointRow): Promise<WakeReport["otherCut"]> {
@@ -42,4 +60,16 @@ async function keepPresent(actor: Actor, wanted: CheckpointRow): Promise<WakeRep
     await keepCheckpoint(actor, newest, `crash-${generation}-memory`);
   }
   return keepDisk(actor, `crash-${generation}-disk`);
+}
+
+/** The agent was awake, and sleeps now: its caller is told, whatever else went wrong. */
+function withWayOn({ agent }: Actor, error: unknown): PerdureError {
+  const { code, message, details } = PerdureError.from(error);
+  const asleep: AgentState = "asleep";
+  if (agent.state !== asleep) return PerdureError.from(error);
+  return new PerdureError(code, message, {
+    hint: `Agent "${agent.name}" is asleep as it was: "perdure wake ${agent.name}" goes on from there`,
+    details,
+    cause: error,
+  });
 }

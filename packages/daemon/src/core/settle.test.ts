@@ -6,7 +6,7 @@ import { PerdureError } from "@perdure/protocol";
 import { beforeEach, describe, expect, test } from "vitest";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
 import { violationsOf } from "../../../../test/simulation/invariant.ts";
-import { count, create, recover, verb } from "../../../../test/simulation/scene.ts";
+import { count, create, recover, restore, verb } from "../../../../test/simulation/scene.ts";
 import { World } from "../../../../test/simulation/world.ts";
 
 const HEALED_MS = 1_000;
@@ -311,6 +311,7 @@ describe("a machine that cannot be taken over, because its base is gone", () => 
   test("is left alone by other verbs while its VM lives", async () => {
     await afterRestart("lives");
     await expect(world.execute(verb("sleep", "a1"))).rejects.toThrow(/base/);
+    await expect(world.execute(restore("a1", "typo"))).rejects.toThrow(/base/);
     expect((await world.process("a1")).gone).toBe(false);
   });
 });

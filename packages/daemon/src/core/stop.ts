@@ -5,6 +5,7 @@
 import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import { collectOld } from "./collect.ts";
+import { compactDisk } from "./compact.ts";
 import { endMachine, whyFailed } from "./fail.ts";
 import { engineLimits } from "./limit.ts";
 import type { Clock } from "./ports/clock.ts";
@@ -14,8 +15,10 @@ import { connectAgain } from "./reconnect.ts";
 
 /** Powers an awake agent off; where that fails it stays awake. Holds the lane. */
 export async function stop(actor: Actor): Promise<void> {
+  actor.assertNotPaused();
   const machine = actor.requireMachine();
   const link = actor.link ?? (await connectAgain(actor));
+  await compactDisk(actor);
   await actor.save({ state: "stopping" });
   actor.unwatch();
   try {

@@ -72,7 +72,7 @@ export async function continueFrom(
 }
 
 /** The manifest must be the very one that the state store published. */
-function assertRecorded(
+export function assertRecorded(
   actor: Actor,
   checkpoint: CheckpointId,
   row: CheckpointRow | null,

@@ -6,7 +6,7 @@
  */
 import { lstat, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { AgentId, CheckpointId, LayerId } from "@perdure/protocol";
+import type { AgentId, CheckpointId, Digest, LayerId } from "@perdure/protocol";
 import { syncFolder } from "../durable.ts";
 import { readManifest } from "./manifest-file.ts";
 import type { StoreContext } from "./store-context.ts";
@@ -16,11 +16,12 @@ export async function collectAgent(
   agent: AgentId,
   keep: readonly CheckpointId[],
   keepLayers: readonly LayerId[],
+  keepBase: Digest | null,
 ): Promise<number> {
   const folder = context.folder(agent);
   const checkpoints = new Set<string>(keep);
   const packs = new Set<string>();
-  const bases = new Set<string>();
+  const bases = new Set<string>(keepBase === null ? [] : [keepBase]);
   const layers = new Set<string>(keepLayers.map((id) => `${id}.qcow2`));
   for (const id of keep) {
     const { memory, disk } = (await readManifest(context, agent, id)).manifest;

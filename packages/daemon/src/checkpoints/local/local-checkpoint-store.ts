@@ -31,6 +31,7 @@ import { readHostBootId } from "./host-boot.ts";
 import { linkLayerFile, removeLayerFile } from "./layer.ts";
 import { readManifest } from "./manifest-file.ts";
 import { openCheckpoint } from "./open-checkpoint.ts";
+import { adoptBase } from "./own-base.ts";
 import { Reservations } from "./reservation.ts";
 import { StoreContext } from "./store-context.ts";
 import type { FindTemplateBase } from "./store-context.ts";
@@ -179,6 +180,16 @@ export class LocalCheckpointStore implements CheckpointStore {
     });
   }
 
+  async linkBase(
+    agent: AgentId,
+    { digest, path, bytes }: { digest: Digest; path: string; bytes: number },
+  ): Promise<void> {
+    const { bases } = this.#context.folder(agent);
+    await this.#change(agent, `link memory base "${digest}"`, () =>
+      adoptBase(this.#context.pool, bases, digest, path, bytes),
+    );
+  }
+
   layerPath(agent: AgentId, layer: LayerId): string {
     return this.#context.folder(agent).layer(layer);
   }
@@ -202,9 +213,10 @@ export class LocalCheckpointStore implements CheckpointStore {
     agent: AgentId,
     keep: readonly CheckpointId[],
     keepLayers: readonly LayerId[],
+    keepBase: Digest | null = null,
   ): Promise<number> {
     return await this.#change(agent, `collect the files of agent "${agent}"`, () =>
-      collectAgent(this.#context, agent, keep, keepLayers),
+      collectAgent(this.#context, agent, keep, keepLayers, keepBase),
     );
   }
 

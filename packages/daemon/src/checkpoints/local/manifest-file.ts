@@ -38,7 +38,10 @@ async function readBounded(
     throw new PerdureError(
       "checkpoint_not_found",
       `Cannot open checkpoint "${checkpoint}": agent "${agent}" has none with this id`,
-      { details: { agent, checkpoint } },
+      {
+        hint: "Go back to another checkpoint, or recover from the disk.",
+        details: { agent, checkpoint },
+      },
     );
   }
   try {

@@ -132,7 +132,8 @@ export async function adoptBase(
     await link(from, path);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
-    if (code !== "EXDEV" && code !== "EMLINK") throw error;
+    if (code === "EEXIST") return;
+    if (code !== "EXDEV" && code !== "EMLINK" && code !== "EPERM") throw error;
     const temporary = temporaryPath(path);
     await writeBaseFile(pool, { bytes, basePath: from }, temporary, noPages());
     await rename(temporary, path);

@@ -10,7 +10,7 @@ import type { BuiltMap } from "../work/build-map.ts";
 import type { AgentFolder } from "./agent-folder.ts";
 import type { Attempt } from "./attempt.ts";
 import { packsToDrop } from "./live-packs.ts";
-import { adoptBase, publishBase, writeBaseFile } from "./own-base.ts";
+import { publishBase, writeBaseFile } from "./own-base.ts";
 import type { StoreContext } from "./store-context.ts";
 import { writePages } from "./write-pages.ts";
 
@@ -43,7 +43,6 @@ export async function writeMemory(
   const { folder, memoryBytes: bytes } = write;
   const { kind } = state.base;
   const base = { kind, digest: kind === "zero" ? zeroDigest : state.base.digest, bytes };
-  if (kind === "own") await adopt(write, state.base.digest, state.base.path);
   const pageCount = bytes / PAGE_BYTES;
   const basePath = kind === "zero" ? null : state.base.path;
   const parent = await parentMap(write, base);
@@ -76,14 +75,6 @@ async function writeOwnBase(write: MemoryWrite, state: CapturedState): Promise<W
     label: write.label,
   });
   return { base: { kind: "own", digest, bytes }, map, files: isNew ? [path] : [] };
-}
-
-/** The base of a fork's origin becomes one of the fork's own. */
-async function adopt(write: MemoryWrite, digest: Digest, from: string): Promise<void> {
-  const path = write.folder.base(digest);
-  if ((await stat(path).catch(() => null)) !== null) return;
-  write.attempt.owns(path);
-  await adoptBase(write.context.pool, write.folder.bases, digest, from, write.memoryBytes);
 }
 
 /** The parent's page map where its pages lie over the same base. A damaged one is done without. */

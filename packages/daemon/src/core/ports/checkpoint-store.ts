@@ -114,8 +114,10 @@ export interface CheckpointStore {
   /** Makes an empty layer of `diskBytes` for the agent. Durable after `syncLayer`. */
   createLayer(agent: AgentId, layer: LayerId, diskBytes: number): Promise<void>;
   syncLayer(agent: AgentId, layer: LayerId): Promise<void>;
-  /** Puts an immutable layer of a template into the agent's folder (hard link, or a copy). Durable. */
+  /** Puts an immutable layer of a template or another agent into the agent's folder (hard link, or a copy). Durable. */
   linkLayer(agent: AgentId, layer: LayerId, fromPath: string): Promise<void>;
+  /** Puts an own base of another agent into this one's folder (hard link, or a copy). Durable. */
+  linkBase(agent: AgentId, base: { digest: Digest; path: string; bytes: number }): Promise<void>;
   layerPath(agent: AgentId, layer: LayerId): string;
   /** Bytes on disk (allocated blocks) of one layer. */
   layerBytes(agent: AgentId, layer: LayerId): Promise<number>;
@@ -125,13 +127,15 @@ export interface CheckpointStore {
 
   /**
    * Removes every checkpoint, pack, own base and layer of the agent that is reachable neither from
-   * the checkpoints in `keep` nor named in `keepLayers`; also left-overs of writes that died.
+   * the checkpoints in `keep` nor named in `keepLayers` and `keepBase` (what a machine has open whose
+   * agent has no checkpoint of it); also left-overs of writes that died.
    * Safe at any time between writes. Returns bytes freed.
    */
   collect(
     agent: AgentId,
     keep: readonly CheckpointId[],
     keepLayers: readonly LayerId[],
+    keepBase?: Digest | null,
   ): Promise<number>;
   /** Bytes on disk (allocated blocks) of the agent's folder. */
   storedBytes(agent: AgentId): Promise<number>;

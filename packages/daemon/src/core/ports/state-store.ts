@@ -18,6 +18,8 @@ export type StateChange =
   /** Stores `agent` (whose revision is `expectedRevision + 1`). @throws `store_failed` where the row's revision is another */
   | { readonly kind: "update-agent"; readonly agent: Agent; readonly expectedRevision: number }
   | { readonly kind: "insert-checkpoint"; readonly checkpoint: CheckpointRow }
+  /** In place: its turn among the agent's checkpoints stays. */
+  | { readonly kind: "update-checkpoint"; readonly checkpoint: CheckpointRow }
   | { readonly kind: "delete-checkpoint"; readonly id: CheckpointId }
   /** Forgets a removed agent whose files are gone. */
   | { readonly kind: "delete-agent"; readonly id: AgentId };

@@ -4,6 +4,7 @@ import type { CheckpointRow } from "../../core/checkpoint.ts";
 
 export const checkpointSql = {
   insert: `INSERT INTO checkpoint (id, agent, document) VALUES (:id, :agent, :document)`,
+  update: `UPDATE checkpoint SET document = :document WHERE id = :id`,
   delete: `DELETE FROM checkpoint WHERE id = :id`,
   byId: `SELECT document FROM checkpoint WHERE id = :id`,
   ofAgent: `SELECT document FROM checkpoint WHERE agent = :agent ORDER BY position`,
@@ -13,12 +14,16 @@ export type CheckpointRows = ReturnType<typeof prepareCheckpointRows>;
 
 export function prepareCheckpointRows(database: DatabaseSync) {
   const insert = database.prepare(checkpointSql.insert);
+  const update = database.prepare(checkpointSql.update);
   const remove = database.prepare(checkpointSql.delete);
   const byId = database.prepare(checkpointSql.byId);
   const ofAgent = database.prepare(checkpointSql.ofAgent);
   return {
     insert: (row: CheckpointRow): void => {
       insert.run({ id: row.id, agent: row.agent, document: JSON.stringify(row) });
+    },
+    update: (row: CheckpointRow): void => {
+      update.run({ id: row.id, document: JSON.stringify(row) });
     },
     delete: (id: string): void => void remove.run({ id }),
     byId: (id: string): CheckpointRow | null => parse(byId.get({ id })),

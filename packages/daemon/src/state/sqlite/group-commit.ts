@@ -71,6 +71,9 @@ function apply({ agents, checkpoints }: Rows, change: StateChange): void {
     case "insert-checkpoint":
       checkpoints.insert(change.checkpoint);
       return;
+    case "update-checkpoint":
+      checkpoints.update(change.checkpoint);
+      return;
     case "delete-checkpoint":
       checkpoints.delete(change.id);
       return;

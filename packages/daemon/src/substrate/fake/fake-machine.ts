@@ -3,6 +3,7 @@
  * tells no more events; the process goes on.
  */
 import { PerdureError, type SubstrateFacts } from "@perdure/protocol";
+import { atOnce } from "../../core/at-once.ts";
 import type { PageBatch } from "../../core/ports/page.ts";
 import type {
   DiskChain,
@@ -96,10 +97,9 @@ export class FakeMachine implements Machine {
 
   async cut(layerPath: string): Promise<MachineCut> {
     await this.pause();
-    const batches: PageBatch[] = [];
-    for await (const batch of this.readPages(await this.privatePages())) batches.push(batch);
-    const devices = await this.saveDevices();
-    await this.addLayer(layerPath);
+    const read = async (): Promise<PageBatch[]> =>
+      Array.fromAsync(this.readPages(await this.privatePages()));
+    const [batches, devices] = await atOnce([read(), this.saveDevices(), this.addLayer(layerPath)]);
     return { batches, devices };
   }
 

@@ -101,7 +101,10 @@ export class Grants {
 
   async #lower(path: string, to: Credentials): Promise<void> {
     // A second name means another agent's chain, perhaps another tenant's: then the folder guards it.
-    const { nlink } = await lstat(path);
+    const { nlink } = await lstat(path).catch((error: unknown) => {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+      throw new PerdureError("machine_failed", `disk layer "${path}" is missing`, { cause: error });
+    });
     if (nlink > 1) await own(path, 0, 0o444);
     else await own(path, to.tenantGid, 0o640);
   }
