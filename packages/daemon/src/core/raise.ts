@@ -56,14 +56,32 @@ export interface Origin {
 export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
   const spec = await actor.spec(origin.base);
   try {
-    return await attempt(actor, origin, spec);
+    return await (origin.state === null
+      ? boot(actor, origin, spec)
+      : attempt(actor, origin, spec, engineLimits.syncMs));
   } finally {
     // Only now: a spare that starts beside a wake slows it down.
     actor.parts.spares.touch(spec);
   }
 }
 
-async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise<WakeReport> {
+/** A boot that stays silent is tried once more, with all the time that a slow host needs. */
+async function boot(actor: Actor, origin: Origin, spec: MachineSpec): Promise<WakeReport> {
+  try {
+    return await attempt(actor, origin, spec, engineLimits.bootFirstMs);
+  } catch (error) {
+    // Nothing was let out, and the row is what it was before.
+    if (PerdureError.from(error).code !== "wake_timeout") throw error;
+    return await attempt(actor, origin, spec, engineLimits.bootMs);
+  }
+}
+
+async function attempt(
+  actor: Actor,
+  origin: Origin,
+  spec: MachineSpec,
+  answerMs: number,
+): Promise<WakeReport> {
   const { parts } = actor;
   const verb = origin.route;
   const phases = new Phases(parts.clock);
@@ -107,8 +125,7 @@ async function attempt(actor: Actor, origin: Origin, spec: MachineSpec): Promise
 
     await loadState(machine, origin, chain, memory, phases);
     // The first words wait in the link when the guest begins to run.
-    const deadlineMs = origin.state === null ? engineLimits.bootMs : engineLimits.syncMs;
-    const synced = answering(actor, machine, link.sync(generation, deadlineMs));
+    const synced = answering(actor, machine, link.sync(generation, answerMs));
     await Promise.all([machine.run(), synced]);
     phases.mark("first-answer");
     await actor.step(`${verb}.restored`);

@@ -236,3 +236,29 @@ describe("refusals", () => {
     },
   );
 });
+
+describe("a boot that stays silent", () => {
+  beforeEach(async () => {
+    await world.execute(verb("stop", "a1"));
+  });
+
+  test("is tried once more, under the next generation, and nothing of the first is left", async () => {
+    world.faults.hang("link.sync");
+    const { report, agent } = await world.execute(verb("start", "a1"));
+    expect(agent).toMatchObject({ state: "awake", generation: 3 });
+    expect(report).toMatchObject({ route: "cold-start", previousGeneration: 2 });
+    expect(await count(world, "a1")).toBe(11);
+    await expectWhole();
+  });
+
+  test("twice is told, and leaves the agent stopped", async () => {
+    world.faults.hang("link.sync", { times: 2 });
+    await expect(world.execute(verb("start", "a1"))).rejects.toMatchObject({
+      code: "wake_timeout",
+    });
+    expect(await world.agent("a1")).toMatchObject({ state: "stopped", lease: null });
+    await expectWhole();
+    await world.execute(verb("start", "a1"));
+    expect(await count(world, "a1")).toBe(11);
+  });
+});
