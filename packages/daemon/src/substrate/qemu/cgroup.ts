@@ -6,7 +6,6 @@
  * kernel gives it up under pressure: it does not count against a VM's limit in effect.
  */
 import { mkdir, readFile, readdir, rmdir, writeFile } from "node:fs/promises";
-import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import type { MachineShape } from "@perdure/protocol";
@@ -31,14 +30,11 @@ export interface Cgroups {
 const CPU_PERIOD_US = 100_000;
 
 /**
- * What all VMs of a home weigh together, in ordinary threads. The kernel spreads a group's weight over the
- * host's CPUs: with the weight of one thread, as groups have by default, a VM that wakes would stand behind
- * every thread of the daemon.
+ * A virtual CPU weighs like a thread beside the home's other VMs. All of them together weigh like one, as groups
+ * do by default: with more, the daemon's loop is held up where many wake at once.
  */
-const homeWeight = 2 * availableParallelism();
 const THREAD_SHARES_V1 = 1024;
 const THREAD_WEIGHT_V2 = 100;
-const WEIGHT_MAX_V2 = 10_000;
 
 /** Settings by controller: the file in version 1, in version 2, and the value. */
 function settings(shape: MachineShape): readonly {
@@ -86,8 +82,6 @@ export async function openCgroups(homeId: string, root = "/sys/fs/cgroup"): Prom
         await mkdir(folder, { recursive: true });
         await writeFile(join(root, "cgroup.subtree_control"), enable);
         await writeFile(join(folder, "cgroup.subtree_control"), enable);
-        const weight = Math.min(THREAD_WEIGHT_V2 * homeWeight, WEIGHT_MAX_V2);
-        await writeFile(join(folder, "cpu.weight"), String(weight));
       },
       async limit(at, shape) {
         for (const { v2 } of settings(shape)) {
@@ -105,8 +99,6 @@ export async function openCgroups(homeId: string, root = "/sys/fs/cgroup"): Prom
         }
         await mkdir(join(root, name, parent), { recursive: true });
       }
-      const shares = String(THREAD_SHARES_V1 * homeWeight);
-      await writeFile(join(root, "cpu", parent, "cpu.shares"), shares);
     },
     async limit(at, shape) {
       const own = settings(shape).find(({ controller }) => at.startsWith(join(root, controller)));
