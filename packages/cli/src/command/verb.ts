@@ -54,14 +54,7 @@ export function addVerbCommands(program: Command): void {
       .argument("<agent>", "name or id")
       .addHelpText("after", `\nExample:\n  perdure ${name} builder`);
     addSharedOptions(command).action(async (agent: string, options: SharedOptions) => {
-      await withSession(options, async (session) => {
-        const { value, text } = await session.during(
-          `${doing} agent "${agent}"`,
-          run(session, agent),
-        );
-        session.print(value, text);
-        return 0;
-      });
+      await carryOut(options, `${doing} agent "${agent}"`, (session) => run(session, agent));
     });
   }
   addRecoverCommand(program);
@@ -69,6 +62,19 @@ export function addVerbCommands(program: Command): void {
   addRestoreCommand(program);
   addForkCommand(program);
   addDropCommand(program);
+}
+
+/** Runs a verb with progress, and prints what came of it. */
+async function carryOut(
+  options: SharedOptions,
+  doing: string,
+  run: (session: Session) => Promise<{ value: unknown; text: string }>,
+): Promise<void> {
+  await withSession(options, async (session) => {
+    const { value, text } = await session.during(doing, run(session));
+    session.print(value, text);
+    return 0;
+  });
 }
 
 function addForkCommand(program: Command): void {
@@ -85,12 +91,9 @@ function addForkCommand(program: Command): void {
   type Options = SharedOptions & { readonly checkpoint?: string };
   addSharedOptions(command).action(async (agent: string, name: string, options: Options) => {
     const { checkpoint } = options;
-    await withSession(options, async ({ perdure, during, print }) => {
-      const forking = perdure.fork(agent, name, checkpoint === undefined ? {} : { checkpoint });
-      const { value, text } = letOutOf(await during(`Forking agent "${agent}"`, forking));
-      print(value, text);
-      return 0;
-    });
+    await carryOut(options, `Forking agent "${agent}"`, async ({ perdure }) =>
+      letOutOf(await perdure.fork(agent, name, checkpoint === undefined ? {} : { checkpoint })),
+    );
   });
 }
 
@@ -103,12 +106,9 @@ function addRestoreCommand(program: Command): void {
     .addHelpText("after", "\nExample:\n  perdure restore builder before-upgrade");
   addSharedOptions(command).action(
     async (agent: string, checkpoint: string, options: SharedOptions) => {
-      await withSession(options, async ({ perdure, during, print }) => {
-        const restoring = perdure.restore(agent, checkpoint);
-        const { value, text } = letOutOf(await during(`Restoring agent "${agent}"`, restoring));
-        print(value, text);
-        return 0;
-      });
+      await carryOut(options, `Restoring agent "${agent}"`, async ({ perdure }) =>
+        letOutOf(await perdure.restore(agent, checkpoint)),
+      );
     },
   );
 }
@@ -122,11 +122,10 @@ function addDropCommand(program: Command): void {
     .addHelpText("after", "\nExample:\n  perdure drop builder before-upgrade");
   addSharedOptions(command).action(
     async (agent: string, checkpoint: string, options: SharedOptions) => {
-      await withSession(options, async ({ perdure, during, print }) => {
-        const dropping = perdure.drop(agent, checkpoint);
-        const view = await during(`Dropping checkpoint "${checkpoint}"`, dropping);
-        print(view, `Checkpoint "${checkpoint}" of agent "${view.name}" is no longer kept\n`);
-        return 0;
+      await carryOut(options, `Dropping checkpoint "${checkpoint}"`, async ({ perdure }) => {
+        const value = await perdure.drop(agent, checkpoint);
+        const text = `Checkpoint "${checkpoint}" of agent "${value.name}" is no longer kept\n`;
+        return { value, text };
       });
     },
   );
@@ -147,12 +146,9 @@ function addRecoverCommand(program: Command): void {
   type Options = SharedOptions & { readonly from?: "checkpoint" | "disk" };
   addSharedOptions(command).action(async (agent: string, options: Options) => {
     const { from } = options;
-    await withSession(options, async ({ perdure, during, print }) => {
-      const recovering = perdure.recover(agent, from === undefined ? {} : { from });
-      const { value, text } = letOutOf(await during(`Recovering agent "${agent}"`, recovering));
-      print(value, text);
-      return 0;
-    });
+    await carryOut(options, `Recovering agent "${agent}"`, async ({ perdure }) =>
+      letOutOf(await perdure.recover(agent, from === undefined ? {} : { from })),
+    );
   });
 }
 
@@ -166,12 +162,11 @@ function addCheckpointCommand(program: Command): void {
   type Options = SharedOptions & { readonly name?: string };
   addSharedOptions(command).action(async (agent: string, options: Options) => {
     const { name } = options;
-    await withSession(options, async ({ perdure, during, print }) => {
-      const taking = perdure.checkpoint(agent, name === undefined ? {} : { name });
-      const view = await during(`Taking a checkpoint of agent "${agent}"`, taking);
-      const paused = view.pauseMs === null ? "" : `, paused for ${formatDuration(view.pauseMs)}`;
-      print(view, `Checkpoint ${view.id}: ${formatSize(view.addedBytes)} added${paused}\n`);
-      return 0;
+    await carryOut(options, `Taking a checkpoint of agent "${agent}"`, async ({ perdure }) => {
+      const value = await perdure.checkpoint(agent, name === undefined ? {} : { name });
+      const { id, addedBytes, pauseMs } = value;
+      const paused = pauseMs === null ? "" : `, paused for ${formatDuration(pauseMs)}`;
+      return { value, text: `Checkpoint ${id}: ${formatSize(addedBytes)} added${paused}\n` };
     });
   });
 }

@@ -6,6 +6,7 @@ import type {
   CheckpointView,
   Digest,
   LayerId,
+  WakeReport,
 } from "@perdure/protocol";
 
 export interface CheckpointRow {
@@ -25,6 +26,17 @@ export interface CheckpointRow {
   readonly layers: readonly LayerId[];
   readonly addedBytes: number;
   readonly pauseMs: number | null;
+}
+
+/** What a wake report says of it. */
+export function cutOf(row: CheckpointRow): WakeReport["cut"] {
+  return {
+    checkpoint: row.id,
+    kind: row.kind,
+    atMs: row.createdAtMs,
+    memory: row.memory,
+    disk: row.cleanliness,
+  };
 }
 
 export function checkpointView(row: CheckpointRow): CheckpointView {

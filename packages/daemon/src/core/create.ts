@@ -79,49 +79,56 @@ export async function assertAgentNameFree(
 }
 
 /** Makes the agent's files and wakes it; on failure nothing of it is left. */
-export async function firstWake(actor: Actor): Promise<void> {
-  await actor.lane.exclusive(() => wakeFromTemplate(actor));
+export function firstWake(actor: Actor): Promise<void> {
+  return raiseNew(actor, () => wakeFromTemplate(actor));
+}
+
+/** Lets `work` make and raise an agent that was just stored; on failure nothing of it is left. */
+export async function raiseNew(actor: Actor, work: () => Promise<void>): Promise<void> {
+  await actor.lane.exclusive(async () => {
+    try {
+      await work();
+    } catch (error) {
+      if (actor.agent.state !== "awake") await removeFiles(actor);
+      throw error;
+    }
+    await actor.save({ storedBytes: await actor.parts.checkpoints.storedBytes(actor.id) });
+  });
 }
 
 async function wakeFromTemplate(actor: Actor): Promise<void> {
   const { parts, agent } = actor;
-  try {
-    const template = await parts.templates.open(agent.tenant, agent.template);
-    if (template === null) {
-      throw new PerdureError("template_failed", `Template ${agent.template} is gone`);
-    }
-    await actor.step("create.inserted");
-    await parts.checkpoints.createAgent(agent.id, agent.tenant);
-    if (template.layer !== null) {
-      await parts.checkpoints.linkLayer(agent.id, template.layer.id, template.layer.path);
-    }
-    await actor.step("create.folder-made");
-    await raise(actor, {
-      route: "create",
-      fallback: "creating",
-      base: template.base,
-      state: { pages: noPages, devices: template.devices },
-      capturedOn: template.substrate,
-      lowerLayers: agent.disk ?? [],
-      identity: await parts.identities.make(agent.name),
-      verified: [
-        { check: "template", outcome: "passed", detail: `Template ${template.key} was verified.` },
-      ],
-      cut: {
-        checkpoint: null,
-        kind: "template",
-        atMs: template.createdAtMs,
-        memory: true,
-        disk: "clean",
-      },
-      otherCut: null,
-      headAfter: null,
-    });
-  } catch (error) {
-    if (actor.agent.state !== "awake") await removeFiles(actor);
-    throw error;
+  const template = await parts.templates.open(agent.tenant, agent.template);
+  if (template === null) {
+    throw new PerdureError("template_failed", `Template ${agent.template} is gone`);
   }
-  await actor.save({ storedBytes: await parts.checkpoints.storedBytes(agent.id) });
+  await actor.step("create.inserted");
+  await parts.checkpoints.createAgent(agent.id, agent.tenant);
+  if (template.layer !== null) {
+    await parts.checkpoints.linkLayer(agent.id, template.layer.id, template.layer.path);
+  }
+  await actor.step("create.folder-made");
+  await raise(actor, {
+    route: "create",
+    fallback: "creating",
+    base: template.base,
+    state: { pages: noPages, devices: template.devices },
+    capturedOn: template.substrate,
+    lowerLayers: agent.disk ?? [],
+    identity: await parts.identities.make(agent.name),
+    verified: [
+      { check: "template", outcome: "passed", detail: `Template ${template.key} was verified.` },
+    ],
+    cut: {
+      checkpoint: null,
+      kind: "template",
+      atMs: template.createdAtMs,
+      memory: true,
+      disk: "clean",
+    },
+    otherCut: null,
+    headAfter: null,
+  });
 }
 
 async function* noPages(): AsyncIterable<never> {

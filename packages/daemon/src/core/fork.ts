@@ -10,13 +10,12 @@
 import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
-import type { CheckpointRow } from "./checkpoint.ts";
-import { insertAgent } from "./create.ts";
+import { cutOf, type CheckpointRow } from "./checkpoint.ts";
+import { insertAgent, raiseNew } from "./create.ts";
 import { findCheckpoint } from "./keep.ts";
 import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
 import type { MemoryBase } from "./ports/substrate.ts";
 import { raise } from "./raise.ts";
-import { removeFiles } from "./remove.ts";
 import { takeCheckpoint } from "./sleep.ts";
 import { assertRecorded, verifiedChecks } from "./wake.ts";
 
@@ -48,16 +47,8 @@ export function prepareFork(
 }
 
 /** Makes the fork's files and wakes it; on failure nothing of it is left. Holds the origin's lane. */
-export async function wakeFork(fork: Actor, origin: Actor, row: CheckpointRow): Promise<void> {
-  await fork.lane.exclusive(async () => {
-    try {
-      await raiseFork(fork, origin, row);
-    } catch (error) {
-      if (fork.agent.state !== "awake") await removeFiles(fork);
-      throw error;
-    }
-    await fork.save({ storedBytes: await fork.parts.checkpoints.storedBytes(fork.id) });
-  });
+export function wakeFork(fork: Actor, origin: Actor, row: CheckpointRow): Promise<void> {
+  return raiseNew(fork, () => raiseFork(fork, origin, row));
 }
 
 async function raiseFork(fork: Actor, origin: Actor, row: CheckpointRow): Promise<void> {
@@ -82,13 +73,7 @@ async function raiseFork(fork: Actor, origin: Actor, row: CheckpointRow): Promis
     lowerLayers: row.layers,
     identity: await parts.identities.make(agent.name),
     verified: verifiedChecks(opened),
-    cut: {
-      checkpoint: row.id,
-      kind: row.kind,
-      atMs: row.createdAtMs,
-      memory: row.memory,
-      disk: row.cleanliness,
-    },
+    cut: cutOf(row),
     otherCut: null,
     headAfter: null,
   });

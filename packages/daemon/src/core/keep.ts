@@ -5,7 +5,7 @@
 import { PerdureError, type AgentState, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Lease } from "./agent.ts";
-import type { CheckpointRow } from "./checkpoint.ts";
+import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { diskDraft, rowOf } from "./publish.ts";
 
 const ownNames = /^(crash|before-restore|restored)-[0-9]/;
@@ -51,12 +51,12 @@ export async function keepDisk(actor: Actor, name: string): Promise<WakeReport["
   const rows = await parts.state.checkpoints(agent.id);
   const newest = actor.newestLayers().join();
   const kept = rows.find((row) => !row.memory && row.name !== null && row.layers.join() === newest);
-  if (kept !== undefined) return cutOf(kept, kept.name ?? name);
+  if (kept !== undefined) return { ...cutOf(kept), keptAs: kept.name ?? name };
   const draft = await diskDraft(actor, "crash-disk", name, false);
   const published = await parts.checkpoints.write(draft, null, () => undefined);
   const row = rowOf(draft, published, null);
   await actor.save({}, [{ kind: "insert-checkpoint", checkpoint: row }]);
-  return cutOf(row, name);
+  return { ...cutOf(row), keptAs: name };
 }
 
 /** Keeps a checkpoint that is there, under `name` where it has none. Idempotent. */
@@ -65,19 +65,8 @@ export async function keepCheckpoint(
   row: CheckpointRow,
   name: string,
 ): Promise<WakeReport["otherCut"]> {
-  if (row.name !== null) return cutOf(row, row.name);
+  if (row.name !== null) return { ...cutOf(row), keptAs: row.name };
   const named = { ...row, name };
   await actor.save({}, [{ kind: "update-checkpoint", checkpoint: named }]);
-  return cutOf(named, name);
-}
-
-function cutOf(row: CheckpointRow, keptAs: string): WakeReport["otherCut"] {
-  return {
-    checkpoint: row.id,
-    kind: row.kind,
-    atMs: row.createdAtMs,
-    memory: row.memory,
-    disk: row.cleanliness,
-    keptAs,
-  };
+  return { ...cutOf(named), keptAs: name };
 }

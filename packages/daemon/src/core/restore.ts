@@ -11,7 +11,7 @@
  * N is the generation at that moment. Going back to the newest checkpoint itself leaves nothing to keep. A
  * checkpoint without a name that an awake agent goes back to gets one (`restored-N`): the sleep would forget it.
  */
-import { PerdureError, type AgentState, type WakeReport } from "@perdure/protocol";
+import { PerdureError, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { assertCompatible } from "./compatibility.ts";
@@ -65,8 +65,7 @@ async function keepPresent(actor: Actor, wanted: CheckpointRow): Promise<WakeRep
 /** The agent was awake, and sleeps now: its caller is told, whatever else went wrong. */
 function withWayOn({ agent }: Actor, error: unknown): PerdureError {
   const { code, message, details } = PerdureError.from(error);
-  const asleep: AgentState = "asleep";
-  if (agent.state !== asleep) return PerdureError.from(error);
+  if (agent.state !== "asleep") return PerdureError.from(error);
   return new PerdureError(code, message, {
     hint: `Agent "${agent.name}" is asleep as it was: "perdure wake ${agent.name}" goes on from there`,
     details,

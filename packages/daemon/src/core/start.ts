@@ -7,7 +7,7 @@ import {
 } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Head, Lease } from "./agent.ts";
-import type { CheckpointRow } from "./checkpoint.ts";
+import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { raise } from "./raise.ts";
 
 export interface ColdStart {
@@ -48,10 +48,9 @@ export async function startCold(
   });
 }
 
-function diskOf({ id, kind, layers, createdAtMs, cleanliness }: CheckpointRow): Source {
-  const headAfter: Head = { checkpoint: id, continued: true };
-  const cut = { checkpoint: id, kind, atMs: createdAtMs, memory: false, disk: cleanliness };
-  return { lowerLayers: layers, cut, headAfter };
+function diskOf(row: CheckpointRow): Source {
+  const headAfter: Head = { checkpoint: row.id, continued: true };
+  return { lowerLayers: row.layers, cut: cutOf(row), headAfter };
 }
 
 async function newestDisk({ agent, parts }: Actor): Promise<Source> {
