@@ -5,4 +5,7 @@ export * from "./canonical-json.ts";
 export * from "./error.ts";
 export * from "./id.ts";
 export * from "./manifest.ts";
+export * from "./route/openapi.ts";
+export * from "./route/route.ts";
+export * from "./route/table.ts";
 export * from "./wake-report.ts";

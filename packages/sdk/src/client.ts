@@ -1,29 +1,18 @@
 /** `Perdure`: every verb of the API as a method. Examples run as they stand, with `perdure` open. */
-import {
-  agentViewSchema,
-  checkpointsResponseSchema,
-  checkpointViewSchema,
-  doctorReportSchema,
-  execResponseSchema,
-  healthSchema,
-  metricsSchema,
-  letOutSchema,
-  listResponseSchema,
-  PerdureError,
-  processesResponseSchema,
-  reportResponseSchema,
-} from "@perdure/protocol";
+import { answerSchema, pathOf, PerdureError, routes } from "@perdure/protocol";
 import type {
   AgentState,
   AgentView,
+  ApiRoute,
   CheckpointView,
   CreateRequest,
   DoctorReport,
   ExecRequest,
   Health,
-  Metrics,
+  JsonAnswer,
   LetOut,
   ListResponse,
+  Metrics,
   ProcessView,
   WakeReport,
 } from "@perdure/protocol";
@@ -34,7 +23,7 @@ import type { FileRead } from "./file-read.ts";
 import { daemonPaths } from "./paths.ts";
 import { interruptedError, ProcessHandle } from "./process-handle.ts";
 import { createTransport } from "./transport.ts";
-import type { CallOptions, Transport } from "./transport.ts";
+import type { Call, CallOptions, Transport } from "./transport.ts";
 
 export interface PerdureOptions {
   /** Unix socket of the daemon. Default: see `daemonPaths`. */
@@ -89,8 +78,7 @@ export class Perdure {
    * console.log(agent.state); // awake
    */
   create(request: CreateRequest, options: CallOptions = {}): Promise<AgentView> {
-    const call = { method: "POST", path: "/v1/agents", json: request, ...options } as const;
-    return this.#transport.json(agentViewSchema, call);
+    return this.#call(routes.create, {}, { json: request, ...options });
   }
 
   /**
@@ -119,13 +107,7 @@ export class Perdure {
     options: ListOptions & { readonly after?: string; readonly limit?: number } = {},
   ): Promise<ListResponse> {
     const { signal, prefix, state, after, limit } = options;
-    const query = { prefix, state, after, limit };
-    return this.#transport.json(listResponseSchema, {
-      method: "GET",
-      path: "/v1/agents",
-      query,
-      signal,
-    });
+    return this.#call(routes.list, {}, { query: { prefix, state, after, limit }, signal });
   }
 
   /**
@@ -136,11 +118,7 @@ export class Perdure {
    * const { state, generation } = await perdure.show("a1");
    */
   show(agent: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#transport.json(agentViewSchema, {
-      method: "GET",
-      path: agentPath(agent),
-      ...options,
-    });
+    return this.#call(routes.show, { agent }, options);
   }
 
   /**
@@ -151,7 +129,7 @@ export class Perdure {
    * await perdure.sleep("a1");
    */
   sleep(agent: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#transport.json(agentViewSchema, verb(agent, "sleep", {}, options));
+    return this.#call(routes.sleep, { agent }, options);
   }
 
   /**
@@ -164,7 +142,7 @@ export class Perdure {
    * console.log(report?.verdict, report?.phases);
    */
   wake(agent: string, options: CallOptions = {}): Promise<LetOut> {
-    return this.#transport.json(letOutSchema, verb(agent, "wake", {}, options));
+    return this.#call(routes.wake, { agent }, options);
   }
 
   /**
@@ -179,7 +157,7 @@ export class Perdure {
     options: CallOptions & { readonly name?: string } = {},
   ): Promise<CheckpointView> {
     const { name, ...call } = options;
-    return this.#transport.json(checkpointViewSchema, verb(agent, "checkpoint", { name }, call));
+    return this.#call(routes.checkpoint, { agent }, { json: { name }, ...call });
   }
 
   /**
@@ -190,8 +168,7 @@ export class Perdure {
    * for (const { id, kind } of await perdure.checkpoints("a1")) console.log(id, kind);
    */
   async checkpoints(agent: string, options: CallOptions = {}): Promise<CheckpointView[]> {
-    const call = { method: "GET", path: `${agentPath(agent)}/checkpoints`, ...options } as const;
-    return (await this.#transport.json(checkpointsResponseSchema, call)).checkpoints;
+    return (await this.#call(routes.checkpoints, { agent }, options)).checkpoints;
   }
 
   /**
@@ -202,7 +179,7 @@ export class Perdure {
    * await perdure.stop("a1");
    */
   stop(agent: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#transport.json(agentViewSchema, verb(agent, "stop", {}, options));
+    return this.#call(routes.stop, { agent }, options);
   }
 
   /**
@@ -214,7 +191,7 @@ export class Perdure {
    * await perdure.start("a1");
    */
   start(agent: string, options: CallOptions = {}): Promise<LetOut> {
-    return this.#transport.json(letOutSchema, verb(agent, "start", {}, options));
+    return this.#call(routes.start, { agent }, options);
   }
 
   /**
@@ -231,7 +208,7 @@ export class Perdure {
     options: CallOptions & { readonly from?: "checkpoint" | "disk" } = {},
   ): Promise<LetOut> {
     const { from, ...call } = options;
-    return this.#transport.json(letOutSchema, verb(agent, "recover", { from }, call));
+    return this.#call(routes.recover, { agent }, { json: { from }, ...call });
   }
 
   /**
@@ -244,7 +221,7 @@ export class Perdure {
    * const { report } = await perdure.restore("a1", "before-upgrade");
    */
   restore(agent: string, checkpoint: string, options: CallOptions = {}): Promise<LetOut> {
-    return this.#transport.json(letOutSchema, verb(agent, "restore", { checkpoint }, options));
+    return this.#call(routes.restore, { agent }, { json: { checkpoint }, ...options });
   }
 
   /**
@@ -261,7 +238,7 @@ export class Perdure {
     options: CallOptions & { readonly checkpoint?: string } = {},
   ): Promise<LetOut> {
     const { checkpoint, ...call } = options;
-    return this.#transport.json(letOutSchema, verb(agent, "fork", { name, checkpoint }, call));
+    return this.#call(routes.fork, { agent }, { json: { name, checkpoint }, ...call });
   }
 
   /**
@@ -274,11 +251,7 @@ export class Perdure {
    * await perdure.drop("a1", "no-longer-needed");
    */
   drop(agent: string, checkpoint: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#transport.json(agentViewSchema, {
-      method: "DELETE",
-      path: `${agentPath(agent)}/checkpoints/${encodeURIComponent(checkpoint)}`,
-      ...options,
-    });
+    return this.#call(routes.drop, { agent, checkpoint }, options);
   }
 
   /**
@@ -289,8 +262,7 @@ export class Perdure {
    * const report = await perdure.report("a1");
    */
   async report(agent: string, options: CallOptions = {}): Promise<WakeReport | null> {
-    const call = { method: "GET", path: `${agentPath(agent)}/report`, ...options } as const;
-    return (await this.#transport.json(reportResponseSchema, call)).report;
+    return (await this.#call(routes.report, { agent }, options)).report;
   }
 
   /**
@@ -302,11 +274,7 @@ export class Perdure {
    * await perdure.remove("short-lived");
    */
   remove(agent: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#transport.json(agentViewSchema, {
-      method: "DELETE",
-      path: agentPath(agent),
-      ...options,
-    });
+    return this.#call(routes.remove, { agent }, options);
   }
 
   /**
@@ -329,8 +297,7 @@ export class Perdure {
     options: CallOptions = {},
   ): Promise<ProcessHandle> {
     const body = { ...request, argv };
-    const call = verb(agent, "exec", body, options);
-    const { process } = await this.#transport.json(execResponseSchema, call);
+    const { process } = await this.#call(routes.exec, { agent }, { json: body, ...options });
     return new ProcessHandle(this.#transport, agent, process);
   }
 
@@ -381,8 +348,7 @@ export class Perdure {
    * }
    */
   async processes(agent: string, options: CallOptions = {}): Promise<ProcessView[]> {
-    const call = { method: "GET", path: `${agentPath(agent)}/processes`, ...options } as const;
-    return (await this.#transport.json(processesResponseSchema, call)).processes;
+    return (await this.#call(routes.processes, { agent }, options)).processes;
   }
 
   /**
@@ -397,7 +363,7 @@ export class Perdure {
   async readFile(agent: string, path: string, options: FileOptions = {}): Promise<FileRead> {
     const { user, ...call } = options;
     const query = { path, user };
-    const url = `${agentPath(agent)}/files`;
+    const url = pathOf(routes.readFile, { agent });
     return createFileRead(
       await this.#transport.stream({ method: "GET", path: url, query, ...call }),
     );
@@ -428,7 +394,7 @@ export class Perdure {
     const mode = options.mode?.toString(8).padStart(3, "0");
     await this.#transport.empty({
       method: "PUT",
-      path: `${agentPath(agent)}/files`,
+      path: pathOf(routes.writeFile, { agent }),
       query: { path, user: options.user, mode },
       body,
       size,
@@ -443,8 +409,7 @@ export class Perdure {
    * const { ready, findings } = await perdure.doctor();
    */
   doctor(options: CallOptions = {}): Promise<DoctorReport> {
-    const call = { method: "GET", path: "/v1/doctor", ...options } as const;
-    return this.#transport.json(doctorReportSchema, call);
+    return this.#call(routes.doctor, {}, options);
   }
 
   /**
@@ -455,8 +420,7 @@ export class Perdure {
    * const { version, home } = await perdure.health();
    */
   health(options: CallOptions = {}): Promise<Health> {
-    const call = { method: "GET", path: "/v1/health", ...options } as const;
-    return this.#transport.json(healthSchema, call);
+    return this.#call(routes.health, {}, options);
   }
 
   /**
@@ -466,8 +430,7 @@ export class Perdure {
    * const { loopDelayMs } = await perdure.metrics();
    */
   metrics(options: CallOptions = {}): Promise<Metrics> {
-    const call = { method: "GET", path: "/v1/metrics", ...options } as const;
-    return this.#transport.json(metricsSchema, call);
+    return this.#call(routes.metrics, {}, options);
   }
 
   /**
@@ -477,7 +440,16 @@ export class Perdure {
    * await perdure.shutdown();
    */
   async shutdown(options: CallOptions = {}): Promise<void> {
-    await this.#transport.empty({ method: "POST", path: "/v1/shutdown", ...options });
+    await this.#call(routes.shutdown, {}, options);
+  }
+
+  #call<R extends ApiRoute>(
+    route: R,
+    params: Readonly<Record<string, string | number>>,
+    call: Omit<Call, "method" | "path">,
+  ): Promise<JsonAnswer<R>> {
+    const to = { method: route.method, path: pathOf(route, params) };
+    return this.#transport.json(answerSchema(route), { ...to, ...call });
   }
 
   /** Cuts every connection: loops over output end with `interrupted`, programs go on. */
@@ -488,12 +460,4 @@ export class Perdure {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
-}
-
-function agentPath(agent: string): string {
-  return `/v1/agents/${encodeURIComponent(agent)}`;
-}
-
-function verb(agent: string, name: string, json: unknown, options: CallOptions) {
-  return { method: "POST", path: `${agentPath(agent)}/${name}`, json, ...options } as const;
 }

@@ -1,7 +1,7 @@
 /** A program in an agent, as a handle. Making one does no I/O: a process is named by its number. */
 import { constants } from "node:os";
-import { apiLimits, PerdureError } from "@perdure/protocol";
-import type { Exit } from "@perdure/protocol";
+import { apiLimits, pathOf, PerdureError, routes } from "@perdure/protocol";
+import type { ApiRoute, Exit } from "@perdure/protocol";
 import { goesOn, readOutput } from "./output.ts";
 import type { Output } from "./output.ts";
 import type { CallOptions, Transport } from "./transport.ts";
@@ -15,13 +15,11 @@ export class ProcessHandle {
   /** Names the process for as long as the agent keeps its memory. */
   readonly process: number;
   readonly #transport: Transport;
-  readonly #path: string;
 
   constructor(transport: Transport, agent: string, process: number) {
     this.agent = agent;
     this.process = process;
     this.#transport = transport;
-    this.#path = `/v1/agents/${encodeURIComponent(agent)}/processes/${process}`;
   }
 
   /**
@@ -38,8 +36,7 @@ export class ProcessHandle {
    */
   async *output(options: CallOptions & { readonly offset?: number } = {}): AsyncGenerator<Output> {
     const { bytes } = await this.#transport.stream({
-      method: "GET",
-      path: `${this.#path}/output`,
+      ...this.#to(routes.output),
       query: { offset: options.offset },
       signal: options.signal,
     });
@@ -84,8 +81,7 @@ export class ProcessHandle {
     do {
       const last = at + step >= bytes.length;
       await this.#transport.empty({
-        method: "POST",
-        path: `${this.#path}/stdin`,
+        ...this.#to(routes.stdin),
         query: { end: options.end === true && last },
         body: bytes.subarray(at, at + step),
         signal: options.signal,
@@ -108,14 +104,18 @@ export class ProcessHandle {
     options: CallOptions & { readonly tree?: boolean } = {},
   ): Promise<void> {
     await this.#transport.empty({
-      method: "POST",
-      path: `${this.#path}/signal`,
+      ...this.#to(routes.signal),
       json: {
         signal: typeof signal === "number" ? signal : constants.signals[signal],
         tree: options.tree ?? true,
       },
       signal: options.signal,
     });
+  }
+
+  #to(route: ApiRoute) {
+    const { agent, process } = this;
+    return { method: route.method, path: pathOf(route, { agent, process }) };
   }
 }
 

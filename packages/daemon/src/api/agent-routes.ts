@@ -1,88 +1,49 @@
 /** `/v1/agents` and the verbs of one agent. */
 import type { FastifyInstance } from "fastify";
-import {
-  checkpointRequestSchema,
-  createRequestSchema,
-  emptyRequestSchema,
-  forkRequestSchema,
-  listQuerySchema,
-  recoverRequestSchema,
-  restoreRequestSchema,
-} from "@perdure/protocol";
+import { routes } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
-import { bodyOf, checkpointOf, LOCAL_TENANT, queryOf, targetOf } from "./context.ts";
+import { serve } from "./serve.ts";
 
 export function agentRoutes(server: FastifyInstance, { commands }: RouteContext): void {
-  server.get("/v1/agents", (request) =>
-    commands.list({ tenant: LOCAL_TENANT, ...queryOf(request, listQuerySchema) }),
-  );
+  serve(server, routes.list, ({ tenant, query }) => commands.list({ tenant, ...query }));
 
-  server.post("/v1/agents", async (request, reply) => {
-    const body = bodyOf(request, createRequestSchema);
+  serve(server, routes.create, ({ tenant, body }) => {
     const { name, image, onCrash, memoryBytes, cpus, diskBytes } = body;
     const shape = { memoryBytes, cpus, diskBytes };
-    void reply.code(201);
-    return commands.execute({ kind: "create", tenant: LOCAL_TENANT, name, image, shape, onCrash });
+    return commands.execute({ kind: "create", tenant, name, image, shape, onCrash });
   });
 
-  server.get("/v1/agents/:agent", (request) => commands.show(targetOf(request)));
+  serve(server, routes.show, ({ tenant, params }) => commands.show({ tenant, ...params }));
+  serve(server, routes.report, async ({ tenant, params }) => ({
+    report: await commands.report({ tenant, ...params }),
+  }));
+  serve(server, routes.checkpoints, async ({ tenant, params }) => ({
+    checkpoints: await commands.checkpoints({ tenant, ...params }),
+  }));
 
-  server.delete("/v1/agents/:agent", (request) => {
-    bodyOf(request, emptyRequestSchema);
-    return commands.execute({ kind: "remove", ...targetOf(request) });
-  });
-
-  for (const kind of ["sleep", "wake", "stop", "start"] as const) {
-    server.post(`/v1/agents/:agent/${kind}`, (request) => {
-      bodyOf(request, emptyRequestSchema);
-      return commands.execute({ kind, ...targetOf(request) });
-    });
+  for (const kind of ["sleep", "stop", "remove"] as const) {
+    serve(server, routes[kind], ({ tenant, params }) =>
+      commands.execute({ kind, tenant, ...params }),
+    );
   }
-
-  server.post("/v1/agents/:agent/recover", (request) =>
-    commands.execute({
-      kind: "recover",
-      ...targetOf(request),
-      ...bodyOf(request, recoverRequestSchema),
-    }),
+  for (const kind of ["wake", "start"] as const) {
+    serve(server, routes[kind], ({ tenant, params }) =>
+      commands.execute({ kind, tenant, ...params }),
+    );
+  }
+  serve(server, routes.recover, ({ tenant, params, body }) =>
+    commands.execute({ kind: "recover", tenant, ...params, ...body }),
   );
-
-  server.post("/v1/agents/:agent/restore", (request) =>
-    commands.execute({
-      kind: "restore",
-      ...targetOf(request),
-      ...bodyOf(request, restoreRequestSchema),
-    }),
+  serve(server, routes.restore, ({ tenant, params, body }) =>
+    commands.execute({ kind: "restore", tenant, ...params, ...body }),
   );
-
-  server.post("/v1/agents/:agent/fork", async (request, reply) => {
-    const command = {
-      kind: "fork",
-      ...targetOf(request),
-      ...bodyOf(request, forkRequestSchema),
-    } as const;
-    void reply.code(201);
-    return commands.execute(command);
-  });
-
-  server.delete("/v1/agents/:agent/checkpoints/:checkpoint", (request) => {
-    bodyOf(request, emptyRequestSchema);
-    return commands.execute({ kind: "drop", ...checkpointOf(request) });
-  });
-
-  server.post("/v1/agents/:agent/checkpoint", (request) =>
-    commands.execute({
-      kind: "checkpoint",
-      ...targetOf(request),
-      ...bodyOf(request, checkpointRequestSchema),
-    }),
+  serve(server, routes.fork, ({ tenant, params, body }) =>
+    commands.execute({ kind: "fork", tenant, ...params, ...body }),
   );
-
-  server.get("/v1/agents/:agent/checkpoints", async (request) => ({
-    checkpoints: await commands.checkpoints(targetOf(request)),
-  }));
-
-  server.get("/v1/agents/:agent/report", async (request) => ({
-    report: await commands.report(targetOf(request)),
-  }));
+  serve(server, routes.checkpoint, ({ tenant, params, body }) =>
+    commands.execute({ kind: "checkpoint", tenant, ...params, ...body }),
+  );
+  serve(server, routes.drop, ({ tenant, params }) =>
+    commands.execute({ kind: "drop", tenant, ...params }),
+  );
 }

@@ -5,17 +5,13 @@
 import { Readable } from "node:stream";
 import type { IncomingMessage } from "node:http";
 import type { FastifyInstance } from "fastify";
-import { apiLimits, fileHeaders, fileQuerySchema, PerdureError } from "@perdure/protocol";
+import { apiLimits, fileHeaders, PerdureError, routes } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
-import { queryOf, targetOf } from "./context.ts";
-
-const readQuerySchema = fileQuerySchema.omit({ mode: true });
+import { serve } from "./serve.ts";
 
 export function fileRoutes(server: FastifyInstance, { commands }: RouteContext): void {
-  server.get("/v1/agents/:agent/files", async (request, reply) => {
-    const target = targetOf(request);
-    const { path, user } = queryOf(request, readQuerySchema);
-    const { facts, bytes } = await commands.readFile({ ...target, path, user });
+  serve(server, routes.readFile, async ({ tenant, params, query, reply }) => {
+    const { facts, bytes } = await commands.readFile({ tenant, ...params, ...query });
     return reply
       .headers({
         [fileHeaders.size]: facts.size,
@@ -34,13 +30,11 @@ export function fileRoutes(server: FastifyInstance, { commands }: RouteContext):
     scope.addContentTypeParser("*", (_request, body, parsed) => {
       parsed(null, body);
     });
-    scope.put("/v1/agents/:agent/files", async (request, reply) => {
-      const target = targetOf(request);
-      const { path, user, mode } = queryOf(request, fileQuerySchema);
+    serve(scope, routes.writeFile, async ({ tenant, params, query, request, reply }) => {
       const size = announcedSize(request.headers["content-length"]);
-      const file = { ...target, path, user, mode: parseInt(mode, 8), size };
+      const file = { tenant, ...params, ...query, mode: parseInt(query.mode, 8), size };
       await commands.writeFile(file, uploaded(request.raw));
-      return reply.code(204).send();
+      return reply.send();
     });
     done();
   });

@@ -1,35 +1,25 @@
 /** Programs in an agent: start, list, read, feed, signal. */
 import { Readable } from "node:stream";
 import type { FastifyInstance } from "fastify";
-import {
-  apiLimits,
-  execRequestSchema,
-  outputQuerySchema,
-  signalRequestSchema,
-  stdinQuerySchema,
-} from "@perdure/protocol";
+import { apiLimits, routes } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
-import { bodyOf, processTargetOf, queryOf, targetOf } from "./context.ts";
 import { checkExecSize } from "./exec-size.ts";
 import { outputLines } from "./output-stream.ts";
+import { serve } from "./serve.ts";
 
 export function processRoutes(server: FastifyInstance, { commands, closing }: RouteContext): void {
-  server.post("/v1/agents/:agent/exec", async (request, reply) => {
-    const target = targetOf(request);
-    const body = bodyOf(request, execRequestSchema);
-    checkExecSize(target.agent, body);
-    void reply.code(201);
-    return commands.execute({ kind: "exec", ...target, ...body });
+  serve(server, routes.exec, async ({ tenant, params, body }) => {
+    checkExecSize(params.agent, body);
+    return commands.execute({ kind: "exec", tenant, ...params, ...body });
   });
 
-  server.get("/v1/agents/:agent/processes", async (request) => ({
-    processes: await commands.processes(targetOf(request)),
+  serve(server, routes.processes, async ({ tenant, params }) => ({
+    processes: await commands.processes({ tenant, ...params }),
   }));
 
   // The reader's disconnect ends the reading and nothing else.
-  server.get("/v1/agents/:agent/processes/:process/output", async (request, reply) => {
-    const target = processTargetOf(request);
-    const { offset } = queryOf(request, outputQuerySchema);
+  serve(server, routes.output, async ({ tenant, params, query: { offset }, reply }) => {
+    const target = { tenant, ...params };
     const gone = new AbortController();
     reply.raw.once("close", () => {
       gone.abort();
@@ -39,10 +29,9 @@ export function processRoutes(server: FastifyInstance, { commands, closing }: Ro
     return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
   });
 
-  server.post("/v1/agents/:agent/processes/:process/signal", async (request, reply) => {
-    const target = processTargetOf(request);
-    await commands.execute({ kind: "signal", ...target, ...bodyOf(request, signalRequestSchema) });
-    return reply.code(204).send();
+  serve(server, routes.signal, async ({ tenant, params, body, reply }) => {
+    await commands.execute({ kind: "signal", tenant, ...params, ...body });
+    return reply.send();
   });
 
   server.register((scope, _options, done) => {
@@ -54,12 +43,10 @@ export function processRoutes(server: FastifyInstance, { commands, closing }: Ro
         parsed(null, body);
       },
     );
-    scope.post("/v1/agents/:agent/processes/:process/stdin", async (request, reply) => {
-      const target = processTargetOf(request);
-      const { end } = queryOf(request, stdinQuerySchema);
+    serve(scope, routes.stdin, async ({ tenant, params, query: { end }, request, reply }) => {
       const bytes = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
-      await commands.writeStdin(target, bytes, end);
-      return reply.code(204).send();
+      await commands.writeStdin({ tenant, ...params }, bytes, end);
+      return reply.send();
     });
     done();
   });

@@ -6,7 +6,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { errorBodySchema, errorTable, PerdureError } from "@perdure/protocol";
+import { errorBodySchema, errorTable, openApiDocument, PerdureError } from "@perdure/protocol";
+import { violations } from "../../../../test/contract/api/conformance.ts";
 import { createFakeCommands } from "../../../../test/contract/api/fake-commands.ts";
 import type { FakeCommands } from "../../../../test/contract/api/fake-commands.ts";
 import { openApiServer } from "./server.ts";
@@ -48,6 +49,7 @@ interface Answer {
   status: number;
   headers: IncomingHttpHeaders;
   text: string;
+  bytes: Buffer;
   json: () => unknown;
 }
 
@@ -64,13 +66,17 @@ function open(method: string, path: string, { headers = {}, body }: Sent = {}) {
   });
 }
 
+/** Whatever is sent and answered fits the OpenAPI document. */
 async function send(method: string, path: string, sent: Sent = {}): Promise<Answer> {
   const response = await open(method, path, sent);
-  let text = "";
-  response.setEncoding("utf8");
-  for await (const chunk of response) text += chunk as string;
+  const chunks: Buffer[] = [];
+  for await (const chunk of response) chunks.push(chunk as Buffer);
+  const bytes = Buffer.concat(chunks);
+  const text = bytes.toString();
   const { statusCode: status = 0, headers } = response;
-  return { status, headers, text, json: () => JSON.parse(text) as unknown };
+  const requestBody = (sent.body ?? "").toString();
+  expect(violations({ method, url: path, requestBody, status, headers, body: text })).toEqual([]);
+  return { status, headers, text, bytes, json: () => JSON.parse(text) as unknown };
 }
 
 const post = (path: string, body: unknown): Promise<Answer> =>
@@ -500,15 +506,13 @@ describe("files", () => {
     const headers = { "content-length": String(size) };
     const put = await send("PUT", `${path}&mode=750`, { headers, body });
     expect(put.status).toBe(204);
-    const response = await open("GET", path);
-    expect(response.headers).toMatchObject({
+    const got = await send("GET", path);
+    expect(got.headers).toMatchObject({
       "perdure-file-size": String(size),
       "perdure-file-mode": "750",
       "perdure-file-uid": "1000",
     });
-    const chunks: Buffer[] = [];
-    for await (const chunk of response) chunks.push(chunk as Buffer);
-    expect(Buffer.concat(chunks).equals(body)).toBe(true);
+    expect(got.bytes.equals(body)).toBe(true);
   });
 
   it("refuses chunks, and more than the limit, before it reads them", async () => {
@@ -562,6 +566,13 @@ describe("files", () => {
 });
 
 describe("daemon", () => {
+  it("answers what it is, how it does, and the document of its API", async () => {
+    expect((await send("GET", "/v1/health")).json()).toMatchObject({ pid: 1 });
+    expect((await send("GET", "/v1/metrics")).json()).toMatchObject({ loopDelayMs: { p99: 2 } });
+    const document = (await send("GET", "/v1/openapi.json")).json();
+    expect(document).toEqual(JSON.parse(JSON.stringify(openApiDocument("0.1.0"))));
+  });
+
   it("answers a shutdown before it happens", async () => {
     expect((await send("POST", "/v1/shutdown")).status).toBe(202);
     await expect.poll(() => shutdowns).toBe(1);

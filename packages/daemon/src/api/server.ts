@@ -6,14 +6,15 @@
  */
 import Fastify from "fastify";
 import type { FastifyInstance } from "fastify";
-import { apiLimits, emptyRequestSchema } from "@perdure/protocol";
-import type { ErrorCode, Health, Metrics } from "@perdure/protocol";
-import type { Commands } from "../core/command.ts";
+import { apiLimits } from "@perdure/protocol";
+import type { ErrorCode } from "@perdure/protocol";
 import { agentRoutes } from "./agent-routes.ts";
-import { bodyOf } from "./context.ts";
+import { daemonRoutes } from "./daemon-routes.ts";
+import type { DaemonFacts } from "./daemon-routes.ts";
 import { rawErrorAnswer, sendError, sendNotFound, toPerdureError } from "./error-answer.ts";
 import { fileRoutes } from "./file-routes.ts";
 import { processRoutes } from "./process-routes.ts";
+import { watchTable } from "./serve.ts";
 import { prepareSocket, restrictSocket } from "./socket.ts";
 
 /** One answered request. `cause` is the stack of a defect, for the daemon's log only. */
@@ -26,14 +27,8 @@ export interface RequestLogEntry {
   readonly cause?: string;
 }
 
-export interface ApiServerOptions {
-  readonly commands: Commands;
+export interface ApiServerOptions extends DaemonFacts {
   readonly socketPath: string;
-  readonly health: () => Health;
-  /** Read by whoever measures the daemon; a reading begins a new interval. */
-  readonly metrics: () => Metrics;
-  /** `POST /v1/shutdown`, called after the answer was written. VMs go on without the daemon. */
-  readonly shutdown: () => void;
   readonly log?: (entry: RequestLogEntry) => void;
 }
 
@@ -98,21 +93,13 @@ function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyI
     else void parseJson(request, String(body), done);
   });
   observe(server, options.log ?? (() => undefined));
+  watchTable(server);
 
   const context = { commands: options.commands, closing };
   agentRoutes(server, context);
   processRoutes(server, context);
   fileRoutes(server, context);
-  server.get("/v1/health", () => options.health());
-  server.get("/v1/metrics", () => options.metrics());
-  server.get("/v1/doctor", () => options.commands.doctor());
-  server.post("/v1/shutdown", async (request, reply) => {
-    bodyOf(request, emptyRequestSchema);
-    reply.raw.once("close", () => {
-      options.shutdown();
-    });
-    return reply.code(202).send({});
-  });
+  daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
   return server;
 }

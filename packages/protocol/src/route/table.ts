@@ -1,0 +1,24 @@
+/** The route table: every `/v1` route by its operation. route.ts says how to add one. */
+import { agentRoutes } from "./agent.ts";
+import { daemonRoutes } from "./daemon.ts";
+import { fileRoutes } from "./file.ts";
+import { processRoutes } from "./process.ts";
+import type { ApiRoute } from "./route.ts";
+
+/** Area → its routes, in the order of the documents. */
+export const routeAreas = {
+  Agents: agentRoutes,
+  Programs: processRoutes,
+  Files: fileRoutes,
+  Daemon: daemonRoutes,
+} as const satisfies Record<string, Record<string, ApiRoute>>;
+
+export const routes = {
+  ...agentRoutes,
+  ...processRoutes,
+  ...fileRoutes,
+  ...daemonRoutes,
+} as const satisfies Record<string, ApiRoute>;
+
+/** What an entry of the table is called. */
+export type Operation = keyof typeof routes;
