@@ -1,5 +1,5 @@
 /** The real guest agent as an ordinary process of this host, serving a socket pair: for tests. */
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { chmod, mkdir, mkdtemp, readFile, rm, rmdir } from "node:fs/promises";
 import { tmpdir, userInfo } from "node:os";
@@ -51,6 +51,7 @@ export async function openGuestAgent(): Promise<GuestLinkSubject> {
     entropy: "The agent leaves the random pool of a test host alone",
     "drop-caches": "The agent leaves the caches of a test host alone",
   };
+  if (speaks() < 2) missing["version-2"] = `${BINARY} is of an older version of the protocol`;
   if (cgroup === undefined) {
     missing.freeze = "Not root, or no cgroup version 2 that may be written to";
     missing.stats = missing.freeze;
@@ -69,6 +70,12 @@ export async function openGuestAgent(): Promise<GuestLinkSubject> {
       if (cgroup !== undefined) await rmdir(cgroup).catch(() => undefined);
     },
   };
+}
+
+/** The version of the protocol that the agent says it speaks. */
+function speaks(): number {
+  const line = execFileSync(BINARY, ["--version"], { encoding: "utf8" });
+  return Number(/protocol (\d+)/.exec(line)?.[1]);
 }
 
 /** A new cgroup under the host's version 2 hierarchy. */

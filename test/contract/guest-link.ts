@@ -9,10 +9,13 @@ import { controlTests } from "./guest-link/control.ts";
 import { epochTests } from "./guest-link/epoch.ts";
 import { execTests } from "./guest-link/exec.ts";
 import { fileTests } from "./guest-link/file.ts";
+import { folderTests } from "./guest-link/folder.ts";
 import { processTests } from "./guest-link/process.ts";
 import { GuestLinkRig } from "./guest-link/rig.ts";
 import { stdinTests } from "./guest-link/stdin.ts";
 import type { GuestLinkSubject } from "./guest-link/subject.ts";
+import { terminalTests } from "./guest-link/terminal.ts";
+import { watchTests } from "./guest-link/watch.ts";
 
 export function guestLinkContract(name: string, open: () => Promise<GuestLinkSubject>): void {
   describe(`guest link contract: ${name}`, () => {
@@ -27,6 +30,9 @@ export function guestLinkContract(name: string, open: () => Promise<GuestLinkSub
     execTests(rig);
     processTests(rig);
     stdinTests(rig);
+    terminalTests(rig);
     fileTests(rig);
+    folderTests(rig);
+    watchTests(rig);
   });
 }

@@ -68,6 +68,14 @@ function createLink(wire: GuestWire): GuestLink {
     stats: () =>
       Promise.reject(new PerdureError("not_supported", "The simulation has no statistics")),
     timers: () => Promise.resolve([]),
+    activity: () =>
+      wire.control("activity", 5000, ({ memory }) => ({
+        cpuUsec: memory.ticks,
+        diskWriteBytes: 0,
+        execs: memory.nextProcess - 1,
+        fileWrites: 0,
+        attached: 0,
+      })),
     dropCaches: (deadlineMs) => wire.control("dropCaches", deadlineMs, () => undefined),
     shutdown: (deadlineMs) =>
       wire.control("shutdown", deadlineMs, (guest) => {
@@ -84,10 +92,22 @@ function createLink(wire: GuestWire): GuestLink {
     writeStdin: (process) => wire.user("writeStdin", (guest) => void guest.program(process)),
     signal: (process, signal) => wire.user("signal", (guest) => guest.kill(process, signal)),
     forget: (process) => wire.user("forget", (guest) => guest.forget(process)),
-    stat: () => Promise.reject(new PerdureError("not_supported", "The simulation has no files")),
-    readFile: () =>
-      Promise.reject(new PerdureError("not_supported", "The simulation has no files")),
-    writeFile: () =>
-      Promise.reject(new PerdureError("not_supported", "The simulation has no files")),
+    resizeTerminal: () => Promise.reject(absent("terminals")),
+    stat: () => Promise.reject(absent("files")),
+    readFile: () => Promise.reject(absent("files")),
+    writeFile: () => Promise.reject(absent("files")),
+    listFolder: () => refused(absent("files")),
+    makeFolder: () => Promise.reject(absent("files")),
+    movePath: () => Promise.reject(absent("files")),
+    removePath: () => Promise.reject(absent("files")),
+    watch: () => refused(absent("files")),
   };
+}
+
+function absent(what: string): PerdureError {
+  return new PerdureError("not_supported", `The simulation has no ${what}`);
+}
+
+function refused(error: PerdureError): AsyncIterable<never> {
+  return { [Symbol.asyncIterator]: () => ({ next: () => Promise.reject(error) }) };
 }

@@ -60,6 +60,33 @@ export function controlTests(rig: GuestLinkRig): void {
       link.close("test");
     });
 
+    test("activity counts what users do", async (context) => {
+      rig.needs(context, "version-2");
+      const link = await rig.letOut();
+      const before = await link.activity();
+      const { process } = await link.exec(rig.shell("echo up; sleep 60"));
+      const reader = link.attach(process, 0)[Symbol.asyncIterator]();
+      await reader.next();
+      await rig.write(link, "counted", "x");
+      await link.makeFolder(`${rig.subject.folder}/counted-folder`, {
+        user: rig.subject.user,
+        mode: 0o755,
+        parents: false,
+      });
+      const during = await link.activity();
+      expect(during.execs).toBe((before.execs ?? NaN) + 1);
+      expect(during.fileWrites).toBe((before.fileWrites ?? NaN) + 2);
+      expect(during.attached).toBe((before.attached ?? NaN) + 1);
+      expect(during.cpuUsec).toBeGreaterThanOrEqual(before.cpuUsec);
+      expect(during.diskWriteBytes).toBeGreaterThanOrEqual(before.diskWriteBytes);
+      await reader.return?.();
+      await link.signal(process, 9, true, DEADLINE_MS);
+      await expect
+        .poll(async () => (await link.activity()).attached, { timeout: DEADLINE_MS })
+        .toBe(before.attached);
+      link.close("test");
+    });
+
     test("caches are dropped, or it is said that they cannot be", async (context) => {
       const link = await rig.synced();
       if (rig.subject.missing["drop-caches"] !== undefined) {

@@ -44,6 +44,13 @@ export class GuestLinkRig {
     return { argv, env: {}, user: this.subject.user, stdin: false, ...more };
   }
 
+  /** Makes a folder for a test; answers its path. */
+  async folder(link: GuestLink, name: string): Promise<string> {
+    const path = `${this.subject.folder}/${name}`;
+    await link.makeFolder(path, { user: this.subject.user, mode: 0o755, parents: false });
+    return path;
+  }
+
   write(link: GuestLink, file: string, content: string): Promise<void> {
     const bytes = Buffer.from(content);
     const options = { user: this.subject.user, mode: 0o600, size: bytes.length };

@@ -9,7 +9,8 @@ export type GuestCapability =
   | "generation"
   | "stats"
   | "drop-caches"
-  | "kill-tree";
+  | "kill-tree"
+  | "version-2";
 
 export interface GuestLinkSubject {
   /** A new link to the same guest, not yet synchronised. Ends the epoch before. */

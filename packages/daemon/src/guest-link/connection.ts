@@ -152,6 +152,7 @@ export class Connection {
     const rest = this.#syncing?.scanner.push(chunk) ?? null;
     if (rest === null) return;
     this.#state = "open";
+    this.#epoch.version = this.#syncing?.scanner.version ?? 1;
     this.#synced();
     this.#parser.push(rest);
   }

@@ -2,6 +2,7 @@
 import { PerdureError, type ErrorCode } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type {
+  GuestActivity,
   GuestClock,
   GuestIdentity,
   GuestInfo,
@@ -17,6 +18,7 @@ import type { Epoch } from "./epoch.ts";
 import { decodeExit } from "./exit.ts";
 import { FieldWriter, type Fields } from "./field.ts";
 import { operation, tag } from "./operation.ts";
+import { operationVersion } from "./version.ts";
 import { violation } from "./violation.ts";
 
 export const TIMERS_MAX = 512;
@@ -183,6 +185,28 @@ export class Control {
     });
   }
 
+  /** A guest that does not know the operation is asked for everything; it tells less of what is meant. */
+  activity(): Promise<GuestActivity> {
+    const known = this.#epoch.version >= operationVersion(operation.activity);
+    return this.#call({
+      op: known ? operation.activity : operation.stats,
+      action: "ask what goes on in the VM",
+      deadlineMs: CONTROL_DEADLINE_MS,
+      decode: (fields) => {
+        const stats = new StatReader<keyof GuestActivity>(fields);
+        const added = (name: "execs" | "fileWrites" | "attached"): number | null =>
+          known ? stats.value(name) : null;
+        return {
+          cpuUsec: stats.value("cpuUsec"),
+          diskWriteBytes: stats.value("diskWriteBytes"),
+          execs: added("execs"),
+          fileWrites: added("fileWrites"),
+          attached: added("attached"),
+        };
+      },
+    });
+  }
+
   dropCaches(deadlineMs: number): Promise<void> {
     return this.#timed(operation.dropCaches, "drop the guest's caches", deadlineMs);
   }
@@ -239,7 +263,7 @@ function decodeHook(fields: Fields): HookResult {
   };
 }
 
-class StatReader {
+class StatReader<Name extends string = keyof GuestStats> {
   readonly #values = new Map<string, number>();
 
   constructor(fields: Fields) {
@@ -248,13 +272,13 @@ class StatReader {
     }
   }
 
-  value(name: keyof GuestStats): number {
+  value(name: Name): number {
     const found = this.#values.get(name);
     if (found === undefined) throw violation(`the statistic ${name} is missing`);
     return found;
   }
 
-  optional(name: keyof GuestStats): number | null {
+  optional(name: Name): number | null {
     return this.#values.get(name) ?? null;
   }
 }

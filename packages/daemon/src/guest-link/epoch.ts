@@ -28,6 +28,8 @@ export const EVENTS_MAX = 1024;
 const STREAM_ID_MAX = 2 ** 30;
 
 export class Epoch {
+  /** Of the protocol, as the guest chose it. Guest agents in old checkpoints choose an old one. */
+  version = 1;
   readonly #transport: Transport;
   readonly #streams = new Map<number, Stream>();
   #lastId = 0;

@@ -11,6 +11,7 @@ const HEADER_BYTES = 6;
 const U64_MAX = 2n ** 64n - 1n;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const tolerant = new TextDecoder("utf-8", { ignoreBOM: true });
 
 /** Builds a list of fields in the order of the calls. */
 export class FieldWriter {
@@ -154,6 +155,15 @@ export class Fields {
     return this.#values.has(tag) ? this.string(tag, bytesMax) : undefined;
   }
 
+  /** Text that a program inside may have made: what is not UTF-8 in it becomes U+FFFD. */
+  anyString(tag: number, bytesMax: number): string {
+    return tolerant.decode(checked(tag, this.bytes(tag), bytesMax));
+  }
+
+  has(tag: number): boolean {
+    return this.#values.has(tag);
+  }
+
   strings(tag: number, countMax: number): string[] {
     return this.#list(tag, countMax).map((value) => text(tag, value, 65_536));
   }
@@ -171,12 +181,17 @@ export class Fields {
   }
 }
 
-function text(tag: number, value: Uint8Array, bytesMax: number): string {
+function checked(tag: number, value: Uint8Array, bytesMax: number): Uint8Array {
   if (value.length > bytesMax) {
     throw violation(`field ${tag} has ${value.length} bytes, at most ${bytesMax} are allowed`);
   }
+  return value;
+}
+
+function text(tag: number, value: Uint8Array, bytesMax: number): string {
+  const bytes = checked(tag, value, bytesMax);
   try {
-    return decoder.decode(value);
+    return decoder.decode(bytes);
   } catch {
     throw violation(`field ${tag} is not valid UTF-8`);
   }

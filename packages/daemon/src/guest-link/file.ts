@@ -24,7 +24,7 @@ const MODE_MAX = 0o177777;
 /** Longest piece that one progress deadline is for. */
 const PORTION_BYTES = 1024 * 1024;
 
-function decodeFacts(fields: Fields): FileFacts {
+export function decodeFacts(fields: Fields): FileFacts {
   const said = fields.string(tag.kind, 16);
   const kind = kinds.find((each) => each === said);
   if (kind === undefined) throw violation("a file of an unknown kind");
@@ -65,6 +65,7 @@ export async function readFile(
   clock: Clock,
   path: string,
   user: string,
+  range?: { readonly offset: number; readonly length?: number },
 ): Promise<{ facts: FileFacts; bytes: AsyncIterable<Uint8Array> }> {
   const action = `read ${quoted(path)}`;
   checkPath(action, path);
@@ -74,7 +75,12 @@ export async function readFile(
     reject(error);
     receiver.finish(error);
   };
-  const fields = new FieldWriter().string(tag.path, path).string(tag.user, user);
+  // Guests of version 1 know ranges, too.
+  const fields = new FieldWriter()
+    .string(tag.path, path)
+    .string(tag.user, user)
+    .number(tag.offset, range?.offset)
+    .number(tag.length, range?.length);
   const options = { control: false, action };
   const stream = epoch.open(operation.readFile, fields.finish(), options, {
     response: (status, answer) => {

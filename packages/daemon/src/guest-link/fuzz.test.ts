@@ -10,7 +10,7 @@ import { RawGuest } from "./fake/raw-guest.ts";
 import { duplexPair } from "node:stream";
 import { hostClock } from "./host-clock.ts";
 import { StreamGuestLink } from "./link.ts";
-import { encodeFrame, type FrameType } from "./frame.ts";
+import { encodeFrame, u32, type FrameType } from "./frame.ts";
 import { FieldWriter } from "./field.ts";
 
 const RUNS = Number(process.env["PERDURE_FUZZ_RUNS"] ?? 200);
@@ -66,13 +66,35 @@ function everything(link: StreamGuestLink): Promise<unknown>[] {
       }
     }
   };
+  const listed = async (): Promise<void> => {
+    for await (const entry of link.listFolder("/home/user", "user")) {
+      expect(entry.name).toMatch(/^[^/]+$/);
+    }
+  };
+  const watched = async (): Promise<void> => {
+    let first = true;
+    for await (const change of link.watch("/home", { user: "user", recursive: true })) {
+      expect(change.type === "ready").toBe(first);
+      first = false;
+      if ("path" in change) expect(change.path).toMatch(/^\//);
+    }
+  };
+  const terminal = { rows: 24, columns: 80 };
   return [
     link.info(300),
     link.setClock(300),
     link.runHooks(1),
     link.stats(),
     link.timers(),
+    link.activity(),
     link.exec(exec),
+    link.exec({ ...exec, terminal }),
+    link.resizeTerminal(2, terminal),
+    listed(),
+    watched(),
+    link.makeFolder("/home/user/d", { user: "user", mode: 0o755, parents: true }),
+    link.movePath("/home/user/d", "/home/user/e", { user: "user", replace: false }),
+    link.removePath("/home/user/e", { user: "user", recursive: true }),
     link.processes(),
     attach(1),
     attach(2),
@@ -138,20 +160,25 @@ async function invented(random: (below: number) => number): Promise<void> {
   for (let i = 0; state.open && i < 400; i++) {
     const fields = new FieldWriter();
     for (let n = random(6); n > 0; n--) {
-      const tag = 1 + random(55);
+      const tag = 1 + random(62);
       if (random(3) === 0) fields.bytes(tag, Buffer.alloc(random(40), random(256)));
       else if (random(2) === 0) fields.string(tag, "file");
       else fields.number(tag, random(4) === 0 ? 2n ** 64n - 1n : random(300));
     }
     const status = random(3) === 0 ? random(30) : 0;
-    const payload = random(4) === 0 ? Buffer.alloc(random(60), random(256)) : fields.finish();
+    const some = random(4) === 0 ? Buffer.alloc(random(60), random(256)) : fields.finish();
+    // As a record of a folder or a watch, now and then of another length than it says.
+    const payload =
+      random(3) === 0
+        ? Buffer.concat([u32(some.length + (random(8) === 0 ? random(40) : 0)), some])
+        : some;
     const kinds = [2, 2, 2, 3, 4, 5, 7];
     const type = (random(20) === 0 ? 1 + random(7) : kinds[random(kinds.length)]) as FrameType;
     const prefix = type === 2 || type === 4 || type === 7 ? [Uint8Array.of(status, 0)] : [];
     const body =
       type === 5 && random(8) > 0 ? Uint8Array.of(random(256), random(200), 0, 0) : payload;
     guest.write(
-      encodeFrame(type, random(10) === 0 ? random(2 ** 32) : random(22), ...prefix, body),
+      encodeFrame(type, random(10) === 0 ? random(2 ** 32) : random(31), ...prefix, body),
     );
     if (i % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
   }

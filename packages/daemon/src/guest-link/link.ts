@@ -7,7 +7,10 @@ import type { Duplex } from "node:stream";
 import type { ProcessView } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type {
+  FileChange,
   FileFacts,
+  FolderEntry,
+  GuestActivity,
   GuestClock,
   GuestExec,
   GuestIdentity,
@@ -18,13 +21,17 @@ import type {
   GuestTimer,
   HookResult,
   OutputPiece,
+  TerminalSize,
 } from "../core/ports/guest-link.ts";
 import { Connection } from "./connection.ts";
 import { Control } from "./control.ts";
 import { readFile, statFile, writeFile } from "./file.ts";
+import { openFolder } from "./folder.ts";
 import { OutputReader } from "./output.ts";
-import { exec, forgetProcess, listProcesses, sendSignal } from "./process.ts";
+import { makeFolder, movePath, removePath } from "./path-operation.ts";
+import { exec, forgetProcess, listProcesses, resizeTerminal, sendSignal } from "./process.ts";
 import { StdinStreams } from "./stdin.ts";
+import { openWatch } from "./watch.ts";
 
 export class StreamGuestLink implements GuestLink {
   readonly closed: Promise<string>;
@@ -110,6 +117,10 @@ export class StreamGuestLink implements GuestLink {
     return this.#control.timers();
   }
 
+  async activity(): Promise<GuestActivity> {
+    return this.#control.activity();
+  }
+
   async dropCaches(deadlineMs: number): Promise<void> {
     return this.#control.dropCaches(deadlineMs);
   }
@@ -143,6 +154,10 @@ export class StreamGuestLink implements GuestLink {
     return forgetProcess(this.#connection.epoch, this.#clock, process);
   }
 
+  async resizeTerminal(process: number, size: TerminalSize): Promise<void> {
+    return resizeTerminal(this.#connection.epoch, this.#clock, process, size);
+  }
+
   async stat(path: string, user: string): Promise<FileFacts> {
     return statFile(this.#connection.epoch, this.#clock, path, user);
   }
@@ -150,8 +165,9 @@ export class StreamGuestLink implements GuestLink {
   async readFile(
     path: string,
     user: string,
+    range?: { readonly offset: number; readonly length?: number },
   ): Promise<{ facts: FileFacts; bytes: AsyncIterable<Uint8Array> }> {
-    return readFile(this.#connection.epoch, this.#clock, path, user);
+    return readFile(this.#connection.epoch, this.#clock, path, user, range);
   }
 
   async writeFile(
@@ -160,6 +176,33 @@ export class StreamGuestLink implements GuestLink {
     bytes: AsyncIterable<Uint8Array>,
   ): Promise<void> {
     return writeFile(this.#connection.epoch, this.#clock, path, options, bytes);
+  }
+
+  listFolder(path: string, user: string): AsyncIterable<FolderEntry> {
+    return openFolder(() => this.#connection.epoch, this.#clock, path, user);
+  }
+
+  async makeFolder(
+    path: string,
+    options: { user: string; mode: number; parents: boolean },
+  ): Promise<void> {
+    return makeFolder(this.#connection.epoch, this.#clock, path, options);
+  }
+
+  async movePath(
+    from: string,
+    to: string,
+    options: { user: string; replace: boolean },
+  ): Promise<void> {
+    return movePath(this.#connection.epoch, this.#clock, from, to, options);
+  }
+
+  async removePath(path: string, options: { user: string; recursive: boolean }): Promise<void> {
+    return removePath(this.#connection.epoch, this.#clock, path, options);
+  }
+
+  watch(path: string, options: { user: string; recursive: boolean }): AsyncIterable<FileChange> {
+    return openWatch(() => this.#connection.epoch, this.#clock, path, options);
   }
 
   get #control(): Control {

@@ -1,12 +1,12 @@
 /**
- * Numbers of the guest link, version 1, as docs/internals/guest-link.md lists them: operations,
+ * Numbers of the guest link, version 2, as docs/internals/guest-link.md lists them: operations,
  * field tags, event kinds, and the guest's status codes with the error each one becomes.
  */
 import { PerdureError, type ErrorCode } from "@perdure/protocol";
 import { printable } from "./violation.ts";
 
 /** Highest version of the protocol that this end speaks. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 export const operation = {
   info: 1,
@@ -32,6 +32,14 @@ export const operation = {
   timers: 21,
   dropCaches: 22,
   shutdown: 23,
+  // From version 2 on.
+  resize: 24,
+  listFolder: 25,
+  makeFolder: 26,
+  movePath: 27,
+  removePath: 28,
+  watch: 29,
+  activity: 30,
 } as const;
 export type Operation = (typeof operation)[keyof typeof operation];
 
@@ -86,6 +94,13 @@ export const tag = {
   tree: 53,
   cutFrom: 54,
   cutTo: 55,
+  rows: 56,
+  columns: 57,
+  target: 58,
+  parents: 59,
+  replace: 60,
+  recursive: 61,
+  from: 62,
 } as const;
 
 export const eventKind = { processEnded: 1 } as const;
@@ -113,6 +128,9 @@ export const status = {
   internal: 19,
   notSupported: 20,
   cancelled: 21,
+  pathNotFolder: 22,
+  pathNotEmpty: 23,
+  pathCrossesMount: 24,
 } as const;
 
 interface StatusRow {
@@ -129,7 +147,7 @@ const statusTable: ReadonlyMap<number, StatusRow> = new Map<number, StatusRow>([
   [status.processNotFound, { code: "process_not_found", meaning: "there is no such process" }],
   [status.userNotFound, { code: "user_not_found", meaning: "there is no such user" }],
   [status.pathNotFound, { code: "path_not_found", meaning: "the path does not exist" }],
-  [status.pathExists, { code: "guest_error", meaning: "the path exists" }],
+  [status.pathExists, { code: "path_exists", meaning: "something stands there already" }],
   [status.pathDenied, { code: "path_denied", meaning: "the user may not touch the path" }],
   [status.pathIsLink, { code: "path_is_link", meaning: "a symbolic link stands in the path" }],
   [status.pathIsDirectory, { code: "path_is_directory", meaning: "the path is a directory" }],
@@ -143,6 +161,12 @@ const statusTable: ReadonlyMap<number, StatusRow> = new Map<number, StatusRow>([
   [status.internal, { code: "guest_error", meaning: "the guest agent failed" }],
   [status.notSupported, { code: "not_supported", meaning: "this guest cannot do that" }],
   [status.cancelled, { code: "cancelled", meaning: "it was cancelled" }],
+  [status.pathNotFolder, { code: "path_not_folder", meaning: "the path is not a folder" }],
+  [status.pathNotEmpty, { code: "path_not_empty", meaning: "the folder is not empty" }],
+  [
+    status.pathCrossesMount,
+    { code: "path_crosses_mount", meaning: "another file system begins there" },
+  ],
 ]);
 
 /**

@@ -1,7 +1,7 @@
 /** Processes inside the VM: start, list, signal, forget. */
 import { PerdureError, type ProcessView } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
-import type { GuestExec } from "../core/ports/guest-link.ts";
+import type { GuestExec, TerminalSize } from "../core/ports/guest-link.ts";
 import { call } from "./call.ts";
 import { ANSWER_GRACE_MS, USER_DEADLINE_MS } from "./deadline.ts";
 import type { Epoch } from "./epoch.ts";
@@ -10,6 +10,7 @@ import { FieldWriter, type Fields } from "./field.ts";
 import { operation, tag } from "./operation.ts";
 import { decodeTimedOut } from "./output.ts";
 import { quoted } from "./path.ts";
+import { requireVersion } from "./version.ts";
 import { violation } from "./violation.ts";
 
 export const ARGV_MAX = 1024;
@@ -17,6 +18,8 @@ export const ARGV_MAX = 1024;
 export const PROCESSES_MAX = 512 + 128;
 /** Some may start and end while the list is read. */
 const PROCESSES_LISTED_MAX = 2 * PROCESSES_MAX;
+/** Rows, and columns, of a terminal. */
+const TERMINAL_CELLS_MAX = 4096;
 const PID_MAX = 2 ** 31 - 1;
 
 export async function exec(
@@ -25,6 +28,7 @@ export async function exec(
   request: GuestExec,
 ): Promise<{ process: number; pid: number }> {
   const action = `run ${quoted(request.argv[0] ?? "")}`;
+  if (request.terminal !== undefined) requireVersion(epoch, operation.resize, action);
   const fields = encodeExec(action, request);
   return call(epoch, clock, {
     op: operation.exec,
@@ -63,7 +67,37 @@ function encodeExec(action: string, request: GuestExec): FieldWriter {
     .string(tag.user, request.user)
     .number(tag.timeoutMs, request.timeoutMs)
     .flag(tag.stdin, request.stdin)
-    .number(tag.logBytes, request.logBytes);
+    .number(tag.logBytes, request.logBytes)
+    .add(request.terminal === undefined ? new FieldWriter() : sizeFields(action, request.terminal));
+}
+
+function sizeFields(action: string, { rows, columns }: TerminalSize): FieldWriter {
+  for (const count of [rows, columns]) {
+    if (Number.isInteger(count) && count >= 1 && count <= TERMINAL_CELLS_MAX) continue;
+    throw new PerdureError(
+      "bad_request",
+      `Cannot ${action}: a terminal has 1 to ${TERMINAL_CELLS_MAX} rows and columns, not ${count}`,
+    );
+  }
+  return new FieldWriter().number(tag.rows, rows).number(tag.columns, columns);
+}
+
+export async function resizeTerminal(
+  epoch: Epoch,
+  clock: Clock,
+  process: number,
+  size: TerminalSize,
+): Promise<void> {
+  const action = `resize the terminal of process ${process}`;
+  requireVersion(epoch, operation.resize, action);
+  return call(epoch, clock, {
+    op: operation.resize,
+    action,
+    control: false,
+    deadlineMs: USER_DEADLINE_MS,
+    fields: new FieldWriter().number(tag.process, process).add(sizeFields(action, size)),
+    decode: () => undefined,
+  });
 }
 
 /**

@@ -42,6 +42,7 @@ export class SyncedScanner {
   readonly #epoch: number;
   #tail: Buffer = Buffer.alloc(0);
   #discardedBytes = 0;
+  #version = 0;
 
   /** `discardedBytes`: what scanners of the same connection threw away before. */
   constructor(nonce: Uint8Array, epoch: number, discardedBytes = 0) {
@@ -54,8 +55,13 @@ export class SyncedScanner {
     return this.#discardedBytes;
   }
 
+  get version(): number {
+    return this.#version;
+  }
+
   /**
-   * Takes the next bytes. Answers those that follow SYNCED, or null while it has not been found.
+   * Takes the next bytes. Answers those that follow SYNCED, or null while it has not been found; then
+   * `version` is what the guest chose.
    *
    * @throws `guest_protocol_violation` where it says something else than it must, or does not come
    * within `DISCARD_BYTES_MAX`
@@ -82,6 +88,7 @@ export class SyncedScanner {
     if (version < 1 || version > PROTOCOL_VERSION) throw violation(`version ${version} was chosen`);
     if (rest.readUInt32LE(4) !== this.#epoch) throw violation("SYNCED names another epoch");
     if (rest.readBigUInt64LE(8) !== 0n) throw violation("a reserved part of SYNCED is not zero");
+    this.#version = version;
   }
 }
 

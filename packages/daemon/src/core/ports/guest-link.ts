@@ -6,6 +6,10 @@
  *
  * Errors of every method: `guest_unreachable` (link closed), `guest_timeout` (no answer within the
  * deadline), `guest_protocol_violation` (closes the link), and the guest's own status codes.
+ *
+ * Guest agents in old checkpoints and templates speak an older version of the protocol. What they lack
+ * is `not_supported`, without a word to them: `GuestExec.terminal`, `resizeTerminal`, `listFolder`,
+ * `makeFolder`, `movePath`, `removePath` and `watch` need version 2.
  */
 import type { Exit, ProcessView } from "@perdure/protocol";
 
@@ -69,6 +73,29 @@ export interface GuestTimer {
   readonly dueInMs: number;
 }
 
+/**
+ * What is cheap to ask every few seconds: whether anything goes on inside. The figures only grow while
+ * the VM lives, sleeps included, but for `attached`.
+ */
+export interface GuestActivity {
+  /** CPU time of the workload. */
+  readonly cpuUsec: number;
+  /** Written to the block devices since boot. */
+  readonly diskWriteBytes: number;
+  /** Programs that were started over the link since boot. Null: a guest agent of version 1. */
+  readonly execs: number | null;
+  /** Files written, folders made, and paths moved and removed over the link since boot. Null as above. */
+  readonly fileWrites: number | null;
+  /** Readers of output that are attached now. Null as above. */
+  readonly attached: number | null;
+}
+
+/** Of a terminal, 1 to 4,096 each. */
+export interface TerminalSize {
+  readonly rows: number;
+  readonly columns: number;
+}
+
 export interface GuestExec {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string>>;
@@ -77,6 +104,13 @@ export interface GuestExec {
   readonly timeoutMs?: number;
   readonly stdin: boolean;
   readonly logBytes?: number;
+  /**
+   * The program gets a terminal of this size, as the controlling one of a session of its own: stdin, stdout and
+   * stderr are it. All output is `stdout`; stdin is open, whatever `stdin` says. Ending stdin types the
+   * terminal's end-of-file character (^D): it ends the input of a program that reads lines, and means
+   * what the program makes of it otherwise. A program on a terminal is hung up (SIGHUP) when the process is killed with its tree.
+   */
+  readonly terminal?: TerminalSize;
 }
 
 /** What a reader of a process's output sees, in order. Ends after `exit`. */
@@ -98,6 +132,36 @@ export interface FileFacts {
   readonly gid: number;
   readonly mtimeMs: number;
 }
+
+export interface FolderEntry extends FileFacts {
+  /**
+   * One component of a path. What is not UTF-8 in it comes as U+FFFD: such an entry is seen, but cannot
+   * be named over the link.
+   */
+  readonly name: string;
+  /** Where a link leads, as it is written there; null: not a link. */
+  readonly linkTarget: string | null;
+}
+
+/**
+ * What happened below a watched path. Paths are absolute.
+ *
+ * - `ready`: always the first; whatever happens after it is told.
+ * - `changed`: content was written. Changes that follow close on each other are told once.
+ * - `attributes`: mode, owner, times or links.
+ * - `moved`: within what is watched, `from` being the old path. Out of it: `removed`; into it: `created`.
+ * - `missed`: there was more than could be kept or watched: what is below the path must be looked at anew.
+ *
+ * What appears in a folder that was itself just made may be told twice.
+ */
+export type FileChange =
+  | { readonly type: "ready" }
+  | {
+      readonly type: "created" | "changed" | "removed" | "moved" | "attributes";
+      readonly path: string;
+      readonly from?: string;
+    }
+  | { readonly type: "missed" };
 
 export interface GuestLink {
   /** RESYNC and wait for SYNCED: a new epoch. Call once, after the VM runs. */
@@ -142,6 +206,8 @@ export interface GuestLink {
   stats(only: "memory"): Promise<GuestMemory>;
   stats(): Promise<GuestStats>;
   timers(): Promise<readonly GuestTimer[]>;
+  /** Cheap: no child, files that are held open. A guest agent of version 1 is asked for its STATS. */
+  activity(): Promise<GuestActivity>;
   /**
    * Has the guest's kernel give back page cache that is on the disk too, and names and inodes of files:
    * after a `flush`, so that a sleep need not store them. What is dirty or in use stays.
@@ -164,10 +230,21 @@ export interface GuestLink {
   writeStdin(process: number, bytes: Uint8Array, end: boolean): Promise<void>;
   signal(process: number, signal: number, tree: boolean, deadlineMs: number): Promise<void>;
   forget(process: number): Promise<void>;
+  /**
+   * The program is told by SIGWINCH.
+   * @throws `process_not_found`, `process_ended`, `not_supported` where it has no terminal
+   */
+  resizeTerminal(process: number, size: TerminalSize): Promise<void>;
+  /** A link is described, not followed. */
   stat(path: string, user: string): Promise<FileFacts>;
+  /**
+   * Facts of the whole file, and the bytes of `range`, by default all: from `offset` on, at most `length`, and
+   * fewer where the file ends before.
+   */
   readFile(
     path: string,
     user: string,
+    range?: { readonly offset: number; readonly length?: number },
   ): Promise<{ facts: FileFacts; bytes: AsyncIterable<Uint8Array> }>;
   /** Whole or not at all. @throws `size_mismatch` where `bytes` is not `size` long */
   writeFile(
@@ -175,6 +252,39 @@ export interface GuestLink {
     options: { user: string; mode: number; size: number },
     bytes: AsyncIterable<Uint8Array>,
   ): Promise<void>;
+  /**
+   * What is in a folder, in any order, without `.` and `..`, under back-pressure: memory at both ends
+   * does not grow with the folder. What comes or goes meanwhile may be there or not. Leaving the loop ends it.
+   * @throws `path_not_found`, `path_not_folder`, `path_is_link`, `path_denied`
+   */
+  listFolder(path: string, user: string): AsyncIterable<FolderEntry>;
+  /**
+   * Durable on return, as are `movePath` and `removePath`. With `parents` as `mkdir -p`: missing folders before it
+   * are made with the same mode, and a folder that is there already is fine.
+   * @throws `path_exists`; `path_not_found` where its parent is missing
+   */
+  makeFolder(
+    path: string,
+    options: { user: string; mode: number; parents: boolean },
+  ): Promise<void>;
+  /**
+   * Atomic: `to` is what was there before or the whole of `from`. A link is moved itself.
+   * @throws `path_exists` without `replace`; with it `path_not_empty`, `path_is_directory` and
+   *   `path_not_folder` where one cannot take the other's place; `path_crosses_mount`
+   */
+  movePath(from: string, to: string, options: { user: string; replace: boolean }): Promise<void>;
+  /**
+   * A link is removed itself, never followed. Not all or nothing: what failed half-way may be repeated.
+   * @throws `path_not_found`; `path_not_empty` without `recursive`; `path_crosses_mount` where a file
+   *   system is mounted at or below the path
+   */
+  removePath(path: string, options: { user: string; recursive: boolean }): Promise<void>;
+  /**
+   * Changes of a file, or of a folder and what is in it, with `recursive` at any depth. Lives through
+   * freeze and thaw and no longer than the link. Ends when the path itself is gone. Leaving the loop ends it.
+   * @throws `path_not_found`, `path_is_link`, `path_denied`, `too_many`; `interrupted` when the link closes
+   */
+  watch(path: string, options: { user: string; recursive: boolean }): AsyncIterable<FileChange>;
 }
 
 export interface GuestLinks {

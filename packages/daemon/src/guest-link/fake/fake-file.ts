@@ -50,7 +50,15 @@ export function initialFiles(nowMs: number): Record<string, FakeFile> {
   };
 }
 
+export interface FakeChange {
+  readonly type: "created" | "changed" | "removed" | "moved" | "attributes";
+  readonly path: string;
+  readonly from?: string;
+}
+
 export class FakeFiles {
+  /** Told of each change, after it. */
+  readonly watchers = new Set<(change: FakeChange) => void>();
   readonly #files: Record<string, FakeFile>;
 
   /** Works on `files` itself. */
@@ -92,6 +100,97 @@ export class FakeFiles {
     this.checkWrite(path, uid);
     const content = Buffer.from(bytes).toString("base64");
     this.#files[path] = { kind: "file", mode: mode & 0o7777, uid, mtimeMs: nowMs, content };
+    this.#tell({ type: "created", path });
+  }
+
+  /** Names in the folder, with what they are. */
+  list(path: string, uid: number): [name: string, file: FakeFile][] {
+    const folder = this.stat(path, uid);
+    if (folder.kind === "link") throw isLink(path, folder);
+    if (folder.kind !== "directory") throw new FakeFailure(status.pathNotFolder, `${path} is none`);
+    if (!may(folder, uid, 4)) throw new FakeFailure(status.pathDenied, `${path} is not readable`);
+    return this.#below(path)
+      .filter((each) => parentOf(each) === path)
+      .map((each) => [each.slice(each.lastIndexOf("/") + 1), this.stat(each, 0)]);
+  }
+
+  makeFolder(path: string, uid: number, mode: number, parents: boolean, nowMs: number): void {
+    const before = this.#files[path];
+    if (before !== undefined) {
+      this.#walk(path, uid);
+      if (parents && before.kind === "directory") return;
+      throw before.kind === "link" && parents
+        ? isLink(path, before)
+        : new FakeFailure(status.pathExists, `${path} exists`);
+    }
+    if (parents) this.makeFolder(parentOf(path), uid, mode, true, nowMs);
+    this.#checkParent(path, uid);
+    this.#files[path] = {
+      kind: "directory",
+      mode: mode & 0o7777,
+      uid,
+      mtimeMs: nowMs,
+      content: "",
+    };
+    this.#tell({ type: "created", path });
+  }
+
+  move(from: string, to: string, uid: number, replace: boolean): void {
+    const file = this.stat(from, uid);
+    this.#checkParent(from, uid);
+    this.#checkParent(to, uid);
+    const before = this.#files[to];
+    if (before !== undefined && from !== to) {
+      if (!replace) throw new FakeFailure(status.pathExists, `${to} exists`);
+      if ((before.kind === "directory") !== (file.kind === "directory")) {
+        throw before.kind === "directory"
+          ? new FakeFailure(status.pathIsDirectory, `${to} is a directory`)
+          : new FakeFailure(status.pathNotFolder, `${to} is none`);
+      }
+      if (this.#below(to).length > 0) throw new FakeFailure(status.pathNotEmpty, `${to} is full`);
+    }
+    if (`${to}/`.startsWith(`${from}/`) && from !== to) {
+      throw new FakeFailure(status.badRequest, `${to} is inside of ${from}`);
+    }
+    for (const path of [...this.#below(from), from]) {
+      const moved = this.#files[path];
+      if (moved === undefined || from === to) continue;
+      this.#forget(path);
+      this.#files[to + path.slice(from.length)] = moved;
+    }
+    this.#tell({ type: "moved", path: to, from });
+  }
+
+  remove(path: string, uid: number, recursive: boolean): void {
+    this.stat(path, uid);
+    this.#checkParent(path, uid);
+    const below = this.#below(path).toSorted().toReversed();
+    if (below.length > 0 && !recursive) throw new FakeFailure(status.pathNotEmpty, "It is full");
+    for (const each of [...below, path]) {
+      this.#forget(each);
+      this.#tell({ type: "removed", path: each });
+    }
+  }
+
+  #forget(path: string): void {
+    Reflect.deleteProperty(this.#files, path);
+  }
+
+  /** Every path inside of the folder, at any depth. */
+  #below(folder: string): string[] {
+    const prefix = folder === "/" ? "/" : `${folder}/`;
+    return Object.keys(this.#files).filter((path) => path.startsWith(prefix) && path !== folder);
+  }
+
+  #checkParent(path: string, uid: number): void {
+    this.#walk(path, uid);
+    const parent = this.#files[parentOf(path)];
+    if (parent === undefined) throw new FakeFailure(status.pathNotFound, `${path} has no parent`);
+    if (!may(parent, uid, 2)) throw new FakeFailure(status.pathDenied, `${path} is not writable`);
+  }
+
+  #tell(change: FakeChange): void {
+    for (const watcher of this.watchers) watcher(change);
   }
 
   #walk(path: string, uid: number): void {
@@ -101,6 +200,7 @@ export class FakeFiles {
       if (file === undefined)
         throw new FakeFailure(status.pathNotFound, `${folder} does not exist`);
       if (file.kind === "link") throw isLink(folder, file);
+      if (file.kind === "file") throw new FakeFailure(status.pathNotFound, `${folder} is a file`);
       if (!may(file, uid, 1)) throw new FakeFailure(status.pathDenied, `${folder} is closed`);
     }
   }

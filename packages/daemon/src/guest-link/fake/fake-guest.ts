@@ -8,7 +8,8 @@ import type { Duplex } from "node:stream";
 import type { Clock } from "../../core/ports/clock.ts";
 import { FieldWriter, type Fields } from "../field.ts";
 import { hostClock } from "../host-clock.ts";
-import { eventKind, status, tag, type Operation } from "../operation.ts";
+import { eventKind, PROTOCOL_VERSION, status, tag, type Operation } from "../operation.ts";
+import { operationVersion } from "../version.ts";
 import { FakeFailure, FakeFiles, initialFiles } from "./fake-file.ts";
 import { fakeOperations } from "./fake-operation.ts";
 import { FakePort, type FakeStream } from "./fake-port.ts";
@@ -30,6 +31,8 @@ export interface FakeFaults {
 export interface FakeGuestOptions {
   readonly clock?: Clock;
   readonly skewMs?: number;
+  /** Version of the protocol that it speaks. Default: the newest. */
+  readonly version?: number;
 }
 
 export class FakeGuest implements FakeInside {
@@ -38,6 +41,7 @@ export class FakeGuest implements FakeInside {
   readonly files: FakeFiles;
   readonly processes = new Map<number, FakeProcess>();
   readonly faults: FakeFaults = {};
+  readonly #version: number;
   /** Called when the guest has powered itself off. */
   onPowerOff: () => void = () => undefined;
   #port: FakePort | undefined;
@@ -47,6 +51,7 @@ export class FakeGuest implements FakeInside {
     this.clock = options.clock ?? hostClock;
     this.state = state ?? initialState(this.clock, options.skewMs ?? 0);
     this.files = new FakeFiles(this.state.files);
+    this.#version = options.version ?? PROTOCOL_VERSION;
     for (const process of this.state.processes) this.#start(process);
   }
 
@@ -55,7 +60,7 @@ export class FakeGuest implements FakeInside {
     return JSON.stringify({ nowMs: this.nowMs(), state: this.state });
   }
 
-  static load(saved: string, options: { readonly clock?: Clock } = {}): FakeGuest {
+  static load(saved: string, options: Pick<FakeGuestOptions, "clock" | "version"> = {}): FakeGuest {
     const { nowMs, state } = JSON.parse(saved) as { nowMs: number; state: FakeGuestState };
     state.skewMs = nowMs - (options.clock ?? hostClock).nowMs();
     return new FakeGuest(options, state);
@@ -65,6 +70,7 @@ export class FakeGuest implements FakeInside {
   serve(socket: Duplex): void {
     this.#port?.close();
     this.#port = new FakePort(socket, {
+      version: this.#version,
       resynced: () =>
         this.faults.deaf === true
           ? null
@@ -145,7 +151,8 @@ export class FakeGuest implements FakeInside {
     }
     try {
       const run = fakeOperations.get(op);
-      if (run === undefined) throw new FakeFailure(status.unknownOperation, `Operation ${op}?`);
+      if (run === undefined || operationVersion(op) > this.#version)
+        throw new FakeFailure(status.unknownOperation, `Operation ${op}?`);
       run(this, stream, fields);
     } catch (error) {
       if (error instanceof FakeFailure) stream.fail(error.status, error.message);
@@ -166,6 +173,7 @@ function initialState(clock: Clock, skewMs: number): FakeGuestState {
     entropyAdded: 0,
     cachedBytes: 2 ** 24,
     nextProcess: 1,
+    fileWrites: 0,
     files: initialFiles(clock.nowMs() + skewMs),
     processes: [],
   };

@@ -4,6 +4,7 @@ import { operation, status, tag } from "../operation.ts";
 import { FakeFailure, uidOf } from "./fake-file.ts";
 
 import type { FakeStream } from "./fake-port.ts";
+import { listFolder, makeFolder, movePath, removePath, watch } from "./fake-path-operation.ts";
 import type { FakeInside } from "./fake-state.ts";
 import {
   attach,
@@ -13,6 +14,7 @@ import {
   listProcesses,
   openStdin,
   readFile,
+  resize,
   running,
   writeFile,
 } from "./fake-user-operation.ts";
@@ -91,6 +93,13 @@ export const fakeOperations: ReadonlyMap<number, Run> = new Map<number, Run>([
       stream.respond(status.ok, factFields(file, Buffer.byteLength(file.content, "base64")));
     },
   ],
+  [operation.resize, resize],
+  [operation.listFolder, listFolder],
+  [operation.makeFolder, makeFolder],
+  [operation.movePath, movePath],
+  [operation.removePath, removePath],
+  [operation.watch, watch],
+  [operation.activity, activity],
   [operation.stats, stats],
   [operation.timers, timers],
   [
@@ -163,12 +172,28 @@ function stats(guest: FakeInside, stream: FakeStream, fields: Fields): void {
     diskFreeBytes: 2 ** 32,
     diskWriteBytes: 0,
   };
-  const answer = new FieldWriter();
-  const told = fields.optionalString(tag.kind) === "memory" ? memory : everything;
-  for (const [name, value] of Object.entries(told)) {
-    answer.nested(tag.stat, new FieldWriter().string(tag.name, name).number(tag.value, value));
+  stream.respond(
+    status.ok,
+    statFields(fields.optionalString(tag.kind) === "memory" ? memory : everything),
+  );
+}
+
+function activity(guest: FakeInside, stream: FakeStream): void {
+  let attached = 0;
+  for (const process of guest.processes.values()) attached += process.readers.size;
+  const { nextProcess, fileWrites } = guest.state;
+  stream.respond(
+    status.ok,
+    statFields({ cpuUsec: 1000, diskWriteBytes: 0, execs: nextProcess - 1, fileWrites, attached }),
+  );
+}
+
+function statFields(stats: Readonly<Record<string, number>>): FieldWriter {
+  const fields = new FieldWriter();
+  for (const [name, value] of Object.entries(stats)) {
+    fields.nested(tag.stat, new FieldWriter().string(tag.name, name).number(tag.value, value));
   }
-  stream.respond(status.ok, answer);
+  return fields;
 }
 
 /** A process that sleeps has a timer, due when the step began plus its length: good enough here. */

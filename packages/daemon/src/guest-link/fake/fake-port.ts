@@ -11,6 +11,8 @@ import { tag } from "../operation.ts";
 import { GREETING_BYTES, resyncMagic, syncedMagic } from "../resync.ts";
 
 export interface FakePortEvents {
+  /** The version of the protocol that this guest speaks. */
+  readonly version: number;
   /** Bytes to send before SYNCED, or null not to answer at all. */
   resynced(generation: number): Uint8Array | null;
   request(stream: FakeStream, op: number, fields: Fields): void;
@@ -126,7 +128,8 @@ export class FakePort {
     const before = this.#events.resynced(Number(greeting.readBigUInt64LE(40)));
     if (before === null) return;
     this.write(before);
-    const rest = Buffer.concat([u32(1), greeting.subarray(36, 40), Buffer.alloc(8)]);
+    const version = Math.min(this.#events.version, greeting.readUInt32LE(32));
+    const rest = Buffer.concat([u32(version), greeting.subarray(36, 40), Buffer.alloc(8)]);
     this.write(Buffer.concat([syncedMagic, greeting.subarray(16, 32), rest]));
     this.#parser = new FrameParser((type, id, payload) => this.#frame(type, id, payload));
   }

@@ -20,6 +20,8 @@ export interface FakeProcessState {
   /** Unfrozen time that is left of its timeoutMs. */
   leftMs: number | null;
   stdinEnded: boolean;
+  /** Its size; null: the process has none. */
+  terminal: { readonly rows: number; readonly columns: number } | null;
   exit: { exitCode: number | null; signal: number | null; timedOut: boolean } | null;
 }
 
@@ -31,6 +33,8 @@ export interface FakeCpu {
 }
 
 const FILL_BYTES = 16 * 1024;
+const CTRL_C = 3;
+const SIGINT = 2;
 const SIGKILL = 9;
 
 export class FakeProcess {
@@ -56,8 +60,13 @@ export class FakeProcess {
     this.#wake();
   }
 
+  /** A terminal shows what is typed, and makes a signal of ^C. */
   input(bytes: Uint8Array): void {
     this.#input.push(bytes.slice());
+    if (this.state.terminal !== null) {
+      this.#write(1, bytes);
+      if (bytes.includes(CTRL_C)) this.signal(SIGINT);
+    }
     this.poke();
   }
 
@@ -100,6 +109,13 @@ export class FakeProcess {
       case "copy":
         if (await this.#copy()) next.unshift(step);
         break;
+      case "line":
+        if (await this.#line()) next.unshift(step);
+        break;
+      case "size":
+        if (this.state.terminal === null) this.#write(2, Buffer.from("stty: not a tty\n"));
+        else this.#write(1, Buffer.from(sizeText(this.state.terminal)));
+        break;
       case "exit":
         this.#end(step.code, null, false);
         break;
@@ -117,8 +133,29 @@ export class FakeProcess {
     return true;
   }
 
+  /** Takes one line; true while there is none yet and more may come. */
+  async #line(): Promise<boolean> {
+    const whole = Buffer.concat(this.#input.splice(0));
+    const end = whole.indexOf("\n");
+    if (end >= 0) {
+      if (end + 1 < whole.length) this.#input.push(whole.subarray(end + 1));
+      this.onStdinTaken?.();
+      return false;
+    }
+    if (whole.length > 0) this.#input.push(whole);
+    if (this.state.stdinEnded) return false;
+    await this.#changed(null);
+    return true;
+  }
+
+  /** A terminal has one channel, and begins its lines at the left. */
   #write(channel: 1 | 2, bytes: Uint8Array): void {
-    this.log.write(channel, bytes);
+    if (this.state.terminal === null) this.log.write(channel, bytes);
+    else
+      this.log.write(
+        1,
+        Buffer.from(Buffer.from(bytes).toString("latin1").replaceAll("\n", "\r\n"), "latin1"),
+      );
     for (const reader of this.readers) reader.wake();
   }
 
@@ -159,6 +196,10 @@ export class FakeProcess {
     this.onStdinTaken?.();
     this.#cpu.ended(this);
   }
+}
+
+function sizeText({ rows, columns }: { readonly rows: number; readonly columns: number }): string {
+  return `${rows} ${columns}\n`;
 }
 
 export function exitFields({ exit }: FakeProcessState): FieldWriter {

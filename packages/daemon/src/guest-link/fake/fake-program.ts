@@ -2,7 +2,8 @@
  * The programs that the fake guest knows, as steps of plain data: a process can be saved half-way.
  *
  * `sh -c` takes simple commands with `;` between them: `echo WORDS [>&2]`, `sleep SECONDS`, `cat`,
- * `head -c COUNT /dev/zero [>&2]`, `exit CODE`, `true`, `false`. The same scripts run in a real shell.
+ * `head -c COUNT /dev/zero [>&2]`, `read NAME` (takes a line of input), `stty size`, `exit CODE`, `true`,
+ * `false`. The same scripts run in a real shell.
  */
 import { status } from "../operation.ts";
 import { FakeFailure } from "./fake-file.ts";
@@ -15,6 +16,8 @@ export type FakeStep =
   | { readonly kind: "fill"; readonly channel: Channel; readonly bytes: number }
   | { readonly kind: "sleep"; readonly ms: number }
   | { readonly kind: "copy" }
+  | { readonly kind: "line" }
+  | { readonly kind: "size" }
   | { readonly kind: "exit"; readonly code: number };
 
 export function fakeSteps(argv: readonly string[]): FakeStep[] {
@@ -40,6 +43,10 @@ function step(words: readonly string[]): FakeStep {
       return { kind: "sleep", ms: Number(args[0]) * 1000 };
     case "cat":
       return { kind: "copy" };
+    case "read":
+      return { kind: "line" };
+    case "stty":
+      return { kind: "size" };
     case "exit":
       return { kind: "exit", code: Number(args[0]) };
     case "true":

@@ -19,6 +19,8 @@ export interface FakeGuestState {
   /** Page cache, all of it on the disk. */
   cachedBytes: number;
   nextProcess: number;
+  /** Files written and paths changed over the link. */
+  fileWrites: number;
   readonly files: Record<string, FakeFile>;
   processes: FakeProcessState[];
 }

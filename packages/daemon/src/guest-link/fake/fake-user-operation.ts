@@ -33,6 +33,7 @@ export function exec(guest: FakeInside, stream: FakeStream, fields: Fields): voi
   const cwd = fields.optionalString(tag.cwd);
   if (cwd !== undefined) guest.files.stat(cwd, 0);
   const argv = fields.strings(tag.argv, 1024);
+  const terminal = fields.has(tag.rows) ? terminalSize(fields) : null;
   const process = guest.state.nextProcess++;
   const pid = 100 + process;
   guest.add({
@@ -41,7 +42,8 @@ export function exec(guest: FakeInside, stream: FakeStream, fields: Fields): voi
     argv,
     user,
     startedMs: guest.nowMs(),
-    stdin: fields.flag(tag.stdin),
+    stdin: fields.flag(tag.stdin) || terminal !== null,
+    terminal,
     log: { limit: fields.optionalNumber(tag.logBytes) ?? LOG_BYTES, pieces: [], end: 0 },
     steps: fakeSteps(argv),
     leftMs: fields.optionalNumber(tag.timeoutMs) ?? null,
@@ -49,6 +51,17 @@ export function exec(guest: FakeInside, stream: FakeStream, fields: Fields): voi
     exit: null,
   });
   stream.respond(status.ok, new FieldWriter().number(tag.process, process).number(tag.pid, pid));
+}
+
+function terminalSize(fields: Fields): { rows: number; columns: number } {
+  return { rows: fields.number(tag.rows, 4096), columns: fields.number(tag.columns, 4096) };
+}
+
+export function resize(guest: FakeInside, stream: FakeStream, fields: Fields): void {
+  const { state } = running(guest, fields);
+  if (state.terminal === null) throw new FakeFailure(status.notSupported, "It has no terminal");
+  state.terminal = terminalSize(fields);
+  stream.respond(status.ok);
 }
 
 export function attach(guest: FakeInside, stream: FakeStream, fields: Fields): void {
@@ -142,7 +155,9 @@ export function factFields(file: FakeFile, size: number): FieldWriter {
 
 export function readFile(guest: FakeInside, stream: FakeStream, fields: Fields): void {
   const path = fields.string(tag.path);
-  const { file, bytes } = guest.files.read(path, uidOf(fields.string(tag.user)));
+  const { file, bytes: whole } = guest.files.read(path, uidOf(fields.string(tag.user)));
+  const from = fields.optionalNumber(tag.offset) ?? 0;
+  const bytes = whole.subarray(from, from + (fields.optionalNumber(tag.length) ?? whole.length));
   let at = 0;
   const pump = (): void => {
     while (at < bytes.length && stream.credit > 0) {
@@ -152,7 +167,7 @@ export function readFile(guest: FakeInside, stream: FakeStream, fields: Fields):
     }
     if (at === bytes.length) stream.end(status.ok);
   };
-  stream.respond(status.ok, factFields(file, bytes.length), false);
+  stream.respond(status.ok, factFields(file, whole.length), false);
   stream.onWindow = pump;
   pump();
 }
@@ -180,6 +195,7 @@ export function writeFile(guest: FakeInside, stream: FakeStream, fields: Fields)
       return;
     }
     guest.files.write(path, uid, mode, whole, guest.nowMs());
+    guest.state.fileWrites++;
     stream.respond(status.ok);
   };
 }

@@ -20,6 +20,8 @@ export class RawGuest {
   readonly frames: HostFrame[] = [];
   /** Answers RESYNC by itself; switch off before `sync` to test that. */
   answersResync = true;
+  /** The version of the protocol that it answers RESYNC with. */
+  version = 2;
   /** The newest RESYNC. */
   greeting: Buffer | undefined;
   #parser = new FrameParser((type, stream, payload) => {
@@ -76,7 +78,7 @@ export class RawGuest {
   /** The SYNCED that answers the greeting. */
   synced(change: (synced: Buffer) => void = () => undefined): Buffer {
     const greeting = this.greeting ?? Buffer.alloc(GREETING_BYTES);
-    const nonceAndEpoch = [greeting.subarray(16, 32), u32(1), greeting.subarray(36, 40)];
+    const nonceAndEpoch = [greeting.subarray(16, 32), u32(this.version), greeting.subarray(36, 40)];
     const synced = Buffer.concat([syncedMagic, ...nonceAndEpoch, Buffer.alloc(8)]);
     change(synced);
     return synced;
