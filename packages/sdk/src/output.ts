@@ -1,6 +1,7 @@
 /** The stream of a process's output, from lines of JSON into events with bytes. */
 import { outputEventSchema, PerdureError } from "@perdure/protocol";
 import type { Exit } from "@perdure/protocol";
+import { decodeBase64 } from "./bytes.ts";
 
 /** What `output()` yields, in order. `exit` and `interrupted` are always the last. */
 export type Output =
@@ -34,7 +35,7 @@ export async function* readOutput(chunks: AsyncIterable<Uint8Array>): AsyncGener
     if (event.type === "error") throw PerdureError.fromBody(event.error);
     if (event.type === "output") {
       const { data, ...rest } = event;
-      yield { ...rest, bytes: Buffer.from(data, "base64") };
+      yield { ...rest, bytes: decodeBase64(data) };
       continue;
     }
     yield event;

@@ -1,13 +1,11 @@
 /** A program in an agent, as a handle. Making one does no I/O: a process is named by its number. */
-import { constants } from "node:os";
 import { apiLimits, pathOf, PerdureError, routes } from "@perdure/protocol";
 import type { ApiRoute, Exit } from "@perdure/protocol";
 import { goesOn, readOutput } from "./output.ts";
 import type { Output } from "./output.ts";
+import { signals } from "./signal.ts";
+import type { SignalName } from "./signal.ts";
 import type { CallOptions, Transport } from "./transport.ts";
-
-/** A number, or a name as in `SIGINT`. */
-export type SignalName = keyof typeof constants.signals;
 
 export class ProcessHandle {
   /** As it was given: name or id. */
@@ -106,7 +104,7 @@ export class ProcessHandle {
     await this.#transport.empty({
       ...this.#to(routes.signal),
       json: {
-        signal: typeof signal === "number" ? signal : constants.signals[signal],
+        signal: typeof signal === "number" ? signal : signals[signal],
         tree: options.tree ?? true,
       },
       signal: options.signal,

@@ -1,0 +1,26 @@
+/** What the client is made of wherever it runs. */
+export { PerdureError } from "@perdure/protocol";
+export type {
+  AgentState,
+  AgentView,
+  CheckpointView,
+  CreateRequest,
+  DoctorReport,
+  ErrorCode,
+  Exit,
+  Health,
+  LetOut,
+  ListResponse,
+  ProcessView,
+  WakeReport,
+} from "@perdure/protocol";
+export * from "./client.ts";
+export type { RunResult } from "./collected-output.ts";
+export type { FileOptions } from "./file-calls.ts";
+export type { FileFacts, FileRead } from "./file-read.ts";
+export { goesOn } from "./output.ts";
+export type { Output } from "./output.ts";
+export type { ExecOptions } from "./process-calls.ts";
+export { ProcessHandle } from "./process-handle.ts";
+export type { SignalName } from "./signal.ts";
+export type { CallOptions } from "./transport.ts";

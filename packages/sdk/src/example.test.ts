@@ -1,0 +1,128 @@
+/** Every example in a docstring of the SDK: there is one for each method, it type-checks, and it runs. */
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { runInThisContext } from "node:vm";
+import ts from "typescript";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
+import type { FakeServer } from "../../../test/contract/api/fake-server.ts";
+import * as sdk from "./index.ts";
+
+interface Example {
+  /** As in `PerdureClient.create`. */
+  readonly subject: string;
+  readonly file: string;
+  readonly code: string;
+}
+
+const folder = import.meta.dirname;
+const settings = ts.parseJsonConfigFileContent(
+  ts.readConfigFile(join(folder, "../../../tsconfig.json"), (path) => ts.sys.readFile(path)).config,
+  ts.sys,
+  join(folder, "../../.."),
+).options;
+const sources = (await readdir(folder))
+  .filter((name) => name.endsWith(".ts") && !name.endsWith(".test.ts"))
+  .map((name) => join(folder, name));
+const found = sources.flatMap(examplesOf);
+
+/** What the public names of one source file have as examples, or null where they have none. */
+function examplesOf(path: string): (Omit<Example, "code"> & { code: string | null })[] {
+  const text = ts.sys.readFile(path) ?? "";
+  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true);
+  const subjects: { name: string; node: ts.Node }[] = [];
+  for (const node of source.statements) {
+    const words = ts.canHaveModifiers(node) ? (ts.getModifiers(node) ?? []) : [];
+    if (!words.some(({ kind }) => kind === ts.SyntaxKind.ExportKeyword)) continue;
+    if (!ts.isClassDeclaration(node)) {
+      if (ts.isFunctionDeclaration(node) && ts.getJSDocTags(node).some(isExample)) {
+        subjects.push({ name: node.name?.text ?? "", node });
+      }
+      continue;
+    }
+    const owner = node.name?.text ?? "";
+    if (ts.getJSDocTags(node).some(isExample)) subjects.push({ name: owner, node });
+    for (const member of node.members) {
+      if (!ts.isMethodDeclaration(member) || !ts.isIdentifier(member.name)) continue;
+      if ((ts.getCombinedModifierFlags(member) & ts.ModifierFlags.Protected) !== 0) continue;
+      subjects.push({ name: `${owner}.${member.name.text}`, node: member });
+    }
+  }
+  return subjects.map(({ name, node }) => {
+    const tag = ts.getJSDocTags(node).find(isExample);
+    const comment = ts.getTextOfJSDocComment(tag?.comment) ?? "";
+    const code = comment.replaceAll(/^```(ts)?$/gm, "").trim();
+    return { subject: name, file: path, code: code === "" ? null : code };
+  });
+}
+
+function isExample(tag: ts.JSDocTag): boolean {
+  return tag.tagName.text === "example";
+}
+
+const examples = found.filter((each): each is Example => each.code !== null);
+
+it("stands in the docstring of every method", () => {
+  expect(examples.length).toBeGreaterThan(30);
+  const without = found.filter(({ code }) => code === null).map(({ subject }) => subject);
+  // It is shown by the class.
+  expect(without).toEqual(["PerdureClient.close"]);
+});
+
+it("type-checks", () => {
+  const entry = (file: string): string => (file.endsWith("browser.ts") ? "browser" : "index");
+  const modules = new Map(
+    examples.map(({ subject, file, code }, at) => [
+      join(folder, `example-${at}.ts`),
+      `import { Perdure, PerdureError, daemonPaths } from "./${entry(file)}.ts";
+       // ${subject}
+       export async function example(perdure: Perdure): Promise<void> {
+         ${code}
+       }`.replace(entry(file) === "browser" ? ", daemonPaths" : "\0", ""),
+    ]),
+  );
+  const host = ts.createCompilerHost(settings);
+  host.readFile = (path) => modules.get(path) ?? ts.sys.readFile(path);
+  host.fileExists = (path) => modules.has(path) || ts.sys.fileExists(path);
+  host.getSourceFile = (path, target) => {
+    const text = host.readFile(path);
+    return text === undefined ? undefined : ts.createSourceFile(path, text, target, true);
+  };
+  const program = ts.createProgram([...modules.keys()], { ...settings, incremental: false }, host);
+  const wrong = ts
+    .getPreEmitDiagnostics(program)
+    .map(({ file, messageText }) => [
+      /\/\/ (.*)/.exec(file?.text ?? "")?.[1],
+      ts.flattenDiagnosticMessageText(messageText, " "),
+    ]);
+  expect(wrong).toEqual([]);
+});
+
+describe("runs:", () => {
+  let home: string;
+  let fake: FakeServer;
+  let perdure: sdk.Perdure;
+
+  beforeAll(async () => {
+    home = await mkdtemp(join(tmpdir(), "perdure-example-"));
+    const socketPath = join(home, "run", "perdure.sock");
+    fake = await openFakeServer(socketPath, home);
+    perdure = new sdk.Perdure({ socketPath });
+  });
+  afterAll(async () => {
+    await perdure.close();
+    await fake.close();
+    await rm(home, { recursive: true });
+  });
+
+  it.each(examples)("$subject", async ({ code }) => {
+    for await (const { name } of perdure.list()) await perdure.remove(name);
+    await perdure.create({ name: "a1" });
+    const js = ts.transpile(code, { target: ts.ScriptTarget.ESNext });
+    const names = { perdure, console: { log: () => undefined }, ...sdk };
+    const text = `(async (${Object.keys(names).join(", ")}) => {\n${js}})`;
+    const run = runInThisContext(text) as (...values: unknown[]) => Promise<void>;
+    await run(...Object.values(names));
+  });
+});

@@ -1,0 +1,152 @@
+/**
+ * HTTP to the daemon by `fetch`, for browsers. They tell nothing of why a call failed, and send no stream:
+ * a body that comes piece by piece is collected first.
+ */
+import { PerdureError } from "@perdure/protocol";
+import {
+  answeredError,
+  cancelledError,
+  cutError,
+  definedQuery,
+  headersOf,
+  parseAnswer,
+} from "./transport.ts";
+import type { Call, Transport } from "./transport.ts";
+
+export interface FetchEndpoint {
+  readonly url: string;
+  readonly apiKey?: string;
+}
+
+export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport {
+  const base = url.replace(/\/+$/, "");
+  const closing = new AbortController();
+
+  const send = async (call: Call): Promise<Response> => {
+    const body = await bodyOf(call);
+    const signal = signalOf(call, closing.signal);
+    const query = new URLSearchParams();
+    for (const [key, value] of Object.entries(definedQuery(call))) query.set(key, String(value));
+    let answer: Response;
+    try {
+      answer = await fetch(`${base}${call.path}?${query.toString()}`, {
+        method: call.method,
+        headers: headersOf(call, apiKey),
+        ...(body === undefined ? {} : { body }),
+        signal,
+        cache: "no-store",
+        credentials: "omit",
+        redirect: "error",
+      });
+    } catch (error) {
+      throw call.signal?.aborted === true ? cancelledError(error) : noAnswer(call, url, error);
+    }
+    if (answer.status < 400) return answer;
+    throw answeredError(answer.status, await reading(call, answer.text()));
+  };
+  const reading = async <T>(call: Call, work: Promise<T>): Promise<T> => {
+    try {
+      return await work;
+    } catch (error) {
+      throw call.signal?.aborted === true
+        ? cancelledError(error)
+        : cutError(url, said(error), error);
+    }
+  };
+
+  return {
+    json: async (schema, call) => {
+      const answer = await send(call);
+      return parseAnswer(schema, call, await reading(call, answer.text()));
+    },
+    empty: async (call) => {
+      const answer = await send(call);
+      await reading(call, answer.text());
+    },
+    stream: async (call) => {
+      const { headers, body } = await send(call);
+      const bytes = body === null ? noBytes() : bytesOf(body, (work) => reading(call, work));
+      return { headers: Object.fromEntries(headers), bytes };
+    },
+    close: () => {
+      closing.abort();
+      return Promise.resolve();
+    },
+  };
+}
+
+async function bodyOf({ json, body, size }: Call): Promise<string | Blob | undefined> {
+  if (json !== undefined) return JSON.stringify(json);
+  if (body === undefined || body instanceof Blob) return body;
+  const collected = await collectBlob(body instanceof Uint8Array ? [body] : body, size ?? Infinity);
+  if (size === undefined || collected.size === size) return collected;
+  throw new PerdureError("size_mismatch", "The body does not have the size that was announced");
+}
+
+/** What is put into a blob early a browser may keep on its disk. */
+const BLOB_BYTES = 8 * 1024 * 1024;
+
+/** Stops once there is more than `sizeMax`. */
+async function collectBlob(
+  chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  sizeMax: number,
+): Promise<Blob> {
+  const blobs: Blob[] = [];
+  let pending: Uint8Array<ArrayBuffer>[] = [];
+  let pendingBytes = 0;
+  let size = 0;
+  for await (const chunk of chunks) {
+    pending.push(new Uint8Array(chunk));
+    pendingBytes += chunk.length;
+    size += chunk.length;
+    if (size > sizeMax) break;
+    if (pendingBytes < BLOB_BYTES) continue;
+    blobs.push(new Blob(pending));
+    pending = [];
+    pendingBytes = 0;
+  }
+  return new Blob([...blobs, ...pending]);
+}
+
+function signalOf({ signal }: Call, closing: AbortSignal): AbortSignal {
+  return signal === undefined ? closing : AbortSignal.any([signal, closing]);
+}
+
+/** Not an async iteration of the stream itself: not every browser has it. */
+async function* bytesOf(
+  body: ReadableStream<Uint8Array>,
+  reading: <T>(work: Promise<T>) => Promise<T>,
+): AsyncGenerator<Uint8Array> {
+  const reader = body.getReader();
+  let ended = false;
+  try {
+    for (;;) {
+      const { done, value } = await reading(reader.read());
+      ended = done;
+      if (done) return;
+      yield value;
+    }
+  } catch (error) {
+    ended = true;
+    throw error;
+  } finally {
+    if (!ended) await reader.cancel().catch(() => undefined);
+  }
+}
+
+async function* noBytes(): AsyncGenerator<Uint8Array> {
+  // An answer without a body.
+}
+
+/** Whether a call that only reads arrived does not matter; of any other it is not known. */
+function noAnswer({ method }: Call, url: string, error: unknown): PerdureError {
+  if (method !== "GET") return cutError(url, said(error), error);
+  return new PerdureError("daemon_unreachable", `Cannot reach a daemon on "${url}"`, {
+    hint: "Is it running there, and does it allow calls from this page's origin?",
+    cause: error,
+  });
+}
+
+function said(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,118 @@
+/**
+ * HTTP to the daemon, over its unix socket or a URL. No answer has a deadline here: a create may build a
+ * template for minutes.
+ */
+import { Readable } from "node:stream";
+import { PerdureError } from "@perdure/protocol";
+import { Pool } from "undici";
+import type { Dispatcher } from "undici";
+import { checkSocketPath } from "./paths.ts";
+import {
+  answeredError,
+  cancelledError,
+  cutError,
+  definedQuery,
+  headersOf,
+  parseAnswer,
+} from "./transport.ts";
+import type { Call, Transport } from "./transport.ts";
+
+export type Endpoint = ({ readonly socketPath: string } | { readonly url: string }) & {
+  readonly apiKey?: string;
+};
+
+export function createNodeTransport(endpoint: Endpoint): Transport {
+  const name = "url" in endpoint ? endpoint.url : endpoint.socketPath;
+  const pool = new Pool("url" in endpoint ? endpoint.url : "http://perdure", {
+    ...("url" in endpoint ? {} : { socketPath: endpoint.socketPath }),
+    headersTimeout: 0,
+    bodyTimeout: 0,
+  });
+
+  const send = async (call: Call): Promise<Dispatcher.ResponseData> => {
+    try {
+      if ("socketPath" in endpoint) checkSocketPath(endpoint.socketPath);
+      const answer = await pool.request({
+        method: call.method,
+        path: call.path,
+        query: definedQuery(call),
+        headers: { ...headersOf(call, endpoint.apiKey), ...lengthOf(call) },
+        body: bodyOf(call),
+        ...(call.signal === undefined ? {} : { signal: call.signal }),
+      });
+      if (answer.statusCode < 400) return answer;
+      throw answeredError(answer.statusCode, await answer.body.text());
+    } catch (error) {
+      throw transportError(error, name);
+    }
+  };
+  const text = async (call: Call): Promise<string> => {
+    const { body } = await send(call);
+    try {
+      return await body.text();
+    } catch (error) {
+      throw transportError(error, name);
+    }
+  };
+
+  return {
+    json: async (schema, call) => parseAnswer(schema, call, await text(call)),
+    empty: async (call) => {
+      await text(call);
+    },
+    stream: async (call) => {
+      const { headers, body } = await send(call);
+      return { headers, bytes: rewriteErrors(body, name) };
+    },
+    close: () => pool.destroy(),
+  };
+}
+
+function bodyOf({ json, body }: Call): string | Uint8Array | Readable | null {
+  if (json !== undefined) return JSON.stringify(json);
+  if (body === undefined || body instanceof Uint8Array) return body ?? null;
+  return Readable.from(body instanceof Blob ? body.stream() : body, { objectMode: false });
+}
+
+/** Of a body whose length cannot be seen. */
+function lengthOf({ body, size }: Call): Record<string, string> {
+  const length = body instanceof Blob ? body.size : size;
+  return length === undefined ? {} : { "content-length": String(length) };
+}
+
+async function* rewriteErrors(
+  body: AsyncIterable<Uint8Array>,
+  name: string,
+): AsyncGenerator<Uint8Array> {
+  try {
+    yield* body;
+  } catch (error) {
+    throw transportError(error, name);
+  }
+}
+
+const unreachable = new Set([
+  ...["ECONNREFUSED", "ENOENT", "ENOTDIR", "EACCES", "EPERM", "ELOOP"],
+  ...["ENOTFOUND", "ENOTSOCK", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"],
+]);
+
+function transportError(error: unknown, name: string): PerdureError {
+  if (error instanceof PerdureError) return error;
+  const { code, name: kind, message } = error as { code?: string; name?: string; message?: string };
+  if (kind === "AbortError" || kind === "TimeoutError") return cancelledError(error);
+  if ((code !== undefined && unreachable.has(code)) || code === "UND_ERR_CONNECT_TIMEOUT") {
+    return new PerdureError("daemon_unreachable", `Cannot reach a daemon on "${name}": ${code}`, {
+      hint:
+        code === "EACCES"
+          ? "Run as the user whose daemon it is."
+          : "Start it with `perdure daemon`, or set PERDURE_SOCKET to where it listens.",
+      cause: error,
+    });
+  }
+  if (code === "UND_ERR_REQ_CONTENT_LENGTH_MISMATCH") {
+    return new PerdureError("size_mismatch", "The body does not have the size that was announced", {
+      cause: error,
+    });
+  }
+  return cutError(name, message ?? String(error), error);
+}
