@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -26,9 +25,9 @@ checkpointStoreContract("local", async () => {
   return {
     store,
     templateBase: async (bytes) => {
-      const digest = createHash("sha256").update(bytes).digest("hex") as Digest;
-      const path = join(home, `base-${digest}`);
+      const path = join(home, `base-${bases.size}`);
       await writeFile(path, bytes);
+      const digest = await pool.digestFile("base", path, bytes.length);
       bases.set(digest, path);
       return { kind: "template", digest, path };
     },

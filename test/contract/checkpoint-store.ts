@@ -13,6 +13,7 @@ import { memoryTests } from "./checkpoint-store/memory.ts";
 import { packTests } from "./checkpoint-store/pack.ts";
 import { CheckpointStoreRig } from "./checkpoint-store/rig.ts";
 import type { OpenCheckpointStore } from "./checkpoint-store/subject.ts";
+import { verifyTests } from "./checkpoint-store/verify.ts";
 
 export function checkpointStoreContract(
   implementation: string,
@@ -32,5 +33,6 @@ export function checkpointStoreContract(
     layerTests(rig);
     collectionTests(rig);
     agentTests(rig);
+    verifyTests(rig);
   });
 }

@@ -9,6 +9,7 @@ import type {
   CheckpointDraft,
   CheckpointStore,
   StoreStep,
+  Verification,
 } from "../../packages/daemon/src/core/ports/checkpoint-store.ts";
 import type { PageBatch } from "../../packages/daemon/src/core/ports/page.ts";
 import type { MemoryFiles } from "../../packages/daemon/src/substrate/fake/fake-file.ts";
@@ -24,6 +25,7 @@ import {
   type StoredCheckpoint,
 } from "./checkpoint-folder.ts";
 import { buildManifest } from "./manifest.ts";
+import { verifyParts } from "./memory-verify.ts";
 
 export interface MemoryCheckpointStoreOptions {
   readonly folder: CheckpointFolder;
@@ -143,6 +145,13 @@ export class MemoryCheckpointStore implements CheckpointStore {
         state: { base, devices, pages: () => verifiedPages(checkpoint, pages) },
       };
     });
+  }
+
+  async verify(agent: AgentId, checkpoint: CheckpointId, verification: Verification) {
+    await this.#do("verify", () => undefined);
+    const parts = { files: this.#files, life: this.#life };
+    const folder = this.#folder.agents.get(agent);
+    return verifyParts(parts, folder, agent, checkpoint, verification);
   }
 
   manifest(agent: AgentId, checkpoint: CheckpointId): Promise<Manifest> {

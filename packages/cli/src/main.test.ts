@@ -100,6 +100,28 @@ async function data(args: string[], options: Options = {}): Promise<string> {
 
 const json = (line: string): unknown => JSON.parse(line);
 
+describe("verify", () => {
+  it("tells each checkpoint's verdict, and ends with 1 where something is damaged", async () => {
+    await data(["create", "a1"]);
+    expect(await data(["verify", "a1"])).toBe("There is no checkpoint to verify\n");
+    await data(["checkpoint", "a1", "--name", "fine"]);
+    const whole = await data(["verify", "a1"]);
+    expect(whole).toMatch(/^ID +NAME +KIND +VERDICT +DAMAGE\ncp_\w+ +fine +named +good\n/);
+    expect(whole).toMatch(/\n1 good, 0 damaged\n$/);
+    await data(["checkpoint", "a1", "--name", "damaged-one"]);
+    const { code, stdout } = await run(["verify", "a1"]);
+    expect(code).toBe(1);
+    expect(stdout).toMatch(/damaged-one +named +damaged +pack pk_1: page 7 does not have/);
+    const found = await run(["verify", "a1", "--json", "--checkpoint", "damaged-one"]);
+    expect(found).toMatchObject({ code: 1, stderr: "" });
+    expect(json(found.stdout)).toMatchObject({
+      damaged: 1,
+      checkpoints: [{ name: "damaged-one", verdict: "damaged", parts: [{ check: "digest" }] }],
+    });
+    expect(await data(["verify", "a1", "--checkpoint", "fine", "--json"])).toMatch(/"damaged":0/);
+  });
+});
+
 describe("agents", () => {
   it("takes an agent through its life, in words", async () => {
     expect(await data(["create", "a1", "--memory", "1G", "--disk", "16G"])).toBe(

@@ -62,7 +62,7 @@ it("has every verb, each explained with an example and the options of all", () =
   expect(names.sort()).toEqual(
     (
       "checkpoint checkpoints cp create daemon doctor drop exec fork list processes recover remove " +
-      "report restore show sleep start stop wake"
+      "report restore show sleep start stop verify wake"
     ).split(" "),
   );
   for (const command of program.commands.flatMap((verb) => [verb, ...verb.commands])) {

@@ -9,6 +9,7 @@ import { addListCommand } from "./command/list.ts";
 import { addReportCommand } from "./command/report.ts";
 import { addShowCommands } from "./command/show.ts";
 import { addVerbCommands } from "./command/verb.ts";
+import { addVerifyCommand } from "./command/verify.ts";
 import packageFacts from "../package.json" with { type: "json" };
 
 /** `json`: wrong calls are told as an `ErrorBody`. */
@@ -37,6 +38,7 @@ export function createProgram(json: boolean): Command {
   addCpCommand(program);
   addVerbCommands(program);
   addReportCommand(program);
+  addVerifyCommand(program);
   addDoctorCommand(program);
   addDaemonCommand(program);
   return program;

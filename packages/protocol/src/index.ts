@@ -8,4 +8,5 @@ export * from "./manifest.ts";
 export * from "./route/openapi.ts";
 export * from "./route/route.ts";
 export * from "./route/table.ts";
+export * from "./verify.ts";
 export * from "./wake-report.ts";

@@ -15,7 +15,7 @@ import type {
   Metrics,
   WakeReport,
 } from "@perdure/protocol";
-import { ProcessCalls } from "./process-calls.ts";
+import { StoreCalls } from "./store-calls.ts";
 import type { CallOptions } from "./transport.ts";
 
 export interface ListOptions extends CallOptions {
@@ -31,7 +31,7 @@ export interface ListOptions extends CallOptions {
  * may be sent again, `hint` what to do. `daemon_unreachable`: no daemon answers. An agent is named by
  * its name or id everywhere.
  */
-export class PerdureClient extends ProcessCalls {
+export class PerdureClient extends StoreCalls {
   /**
    * Creates an agent and wakes it for the first time. Sizes in bytes; defaults: image `debian`, 512 MiB
    * of memory, 1 CPU, 8 GiB of disk.

@@ -12,6 +12,8 @@ export type {
   LetOut,
   ListResponse,
   ProcessView,
+  VerifiedCheckpoint,
+  VerifiedPart,
   WakeReport,
 } from "@perdure/protocol";
 export * from "./client.ts";
@@ -24,3 +26,4 @@ export type { ExecOptions } from "./process-calls.ts";
 export { ProcessHandle } from "./process-handle.ts";
 export type { SignalName } from "./signal.ts";
 export type { CallOptions } from "./transport.ts";
+export type { Verification } from "./verify-events.ts";

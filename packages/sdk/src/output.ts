@@ -46,7 +46,7 @@ export async function* readOutput(chunks: AsyncIterable<Uint8Array>): AsyncGener
   });
 }
 
-async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+export async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   let begun = "";
   for await (const chunk of chunks) {

@@ -3,7 +3,14 @@
  * child processes of the test; files are bytes in a map. Not an engine: only what those tests look at.
  */
 import { makeId, PerdureError } from "@perdure/protocol";
-import type { AgentState, AgentView, CheckpointView, Digest, WakeReport } from "@perdure/protocol";
+import type {
+  AgentState,
+  AgentView,
+  CheckpointView,
+  Digest,
+  VerifyEvent,
+  WakeReport,
+} from "@perdure/protocol";
 import type {
   Command,
   Commands,
@@ -170,6 +177,10 @@ export function createFakeCommands(): FakeCommands {
     show: (target) => Promise.resolve().then(() => find(target).view),
     report: (target) => Promise.resolve().then(() => sampleReport(find(target).view)),
     checkpoints: (target) => Promise.resolve().then(() => find(target).checkpoints),
+    verify: async (target, signal) => {
+      await Promise.resolve();
+      return verified(find(target).checkpoints, target.checkpoint, signal);
+    },
     processes: (target) =>
       Promise.resolve().then(() => [...find(target).processes.values()].map((p) => p.view())),
     doctor: () =>
@@ -212,6 +223,27 @@ async function* inChunks(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
     await Promise.resolve();
     yield bytes.subarray(at, at + 65_536);
   }
+}
+
+/** A checkpoint is damaged where its name says so; one called `endless` is never read to its end. */
+async function* verified(
+  checkpoints: readonly CheckpointView[],
+  wanted: string | undefined,
+  signal: AbortSignal,
+): AsyncGenerator<VerifyEvent> {
+  const counts = { good: 0, damaged: 0, gone: 0 };
+  for (const { id, name, kind } of checkpoints) {
+    if (wanted !== undefined && id !== wanted && name !== wanted) continue;
+    yield { type: "progress", checkpoint: id, readBytes: 1024, totalBytes: 4096 };
+    if (name === "endless") await new Promise((_, end) => signal.addEventListener("abort", end));
+    const verdict = name?.startsWith("damaged") === true ? "damaged" : "good";
+    counts[verdict]++;
+    const check = verdict === "good" ? null : "digest";
+    const detail = verdict === "good" ? null : "page 7 does not have the digest in its page map";
+    const part = { part: "pack", name: "pk_1", verdict, check, detail } as const;
+    yield { type: "checkpoint", checkpoint: id, name, kind, verdict, parts: [part] };
+  }
+  yield { type: "end", ...counts };
 }
 
 function sampleView(

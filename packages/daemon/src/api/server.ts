@@ -16,6 +16,7 @@ import { fileRoutes } from "./file-routes.ts";
 import { processRoutes } from "./process-routes.ts";
 import { watchTable } from "./serve.ts";
 import { prepareSocket, restrictSocket } from "./socket.ts";
+import { storeRoutes } from "./store-routes.ts";
 
 /** One answered request. `cause` is the stack of a defect, for the daemon's log only. */
 export interface RequestLogEntry {
@@ -99,6 +100,7 @@ function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyI
   agentRoutes(server, context);
   processRoutes(server, context);
   fileRoutes(server, context);
+  storeRoutes(server, context);
   daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
   return server;

@@ -16,6 +16,7 @@ import type {
   MachineShape,
   OnCrash,
   ProcessView,
+  VerifyEvent,
   WakeReport,
 } from "@perdure/protocol";
 import type { FileFacts, GuestExec } from "./ports/guest-link.ts";
@@ -198,6 +199,15 @@ export interface Commands {
   report(target: Target): Promise<WakeReport | null>;
   /** Oldest first. */
   checkpoints(target: Target): Promise<readonly CheckpointView[]>;
+  /**
+   * Whether everything that the agent's checkpoints name, or this one (id or name), is what was written.
+   * Changes nothing and never waits for the agent's queue. Ends soon after `signal` aborts, with its reason.
+   * @throws `checkpoint_not_found`
+   */
+  verify(
+    target: Target & { readonly checkpoint?: string },
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<VerifyEvent>>;
   /** Processes that exec started, in order of start. Empty where no memory is kept. */
   processes(target: Target): Promise<readonly ProcessView[]>;
   doctor(): Promise<DoctorReport>;

@@ -16,6 +16,7 @@ import {
   type DoctorReport,
   type ListResponse,
   type ProcessView,
+  type VerifyEvent,
   type WakeReport,
 } from "@perdure/protocol";
 import { Actor } from "./actor.ts";
@@ -49,6 +50,7 @@ import { restore } from "./restore.ts";
 import { sleep, takeCheckpoint } from "./sleep.ts";
 import { startCold } from "./start.ts";
 import { stop } from "./stop.ts";
+import { verifyAgent } from "./verify.ts";
 import { wake } from "./wake.ts";
 
 /** Waits before what a failed verb left is settled: doubled with each try, from the first to the longest. */
@@ -252,6 +254,14 @@ export class Engine implements Commands {
   async checkpoints(target: Target): Promise<readonly CheckpointView[]> {
     const { id } = await this.#find(target);
     return (await this.#parts.state.checkpoints(id)).map(checkpointView);
+  }
+
+  async verify(
+    target: Target & { readonly checkpoint?: string },
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<VerifyEvent>> {
+    const until = AbortSignal.any([signal, this.#closing.signal]);
+    return verifyAgent(this.#parts, await this.#find(target), target.checkpoint, until);
   }
 
   doctor(): Promise<DoctorReport> {

@@ -4,7 +4,7 @@
  */
 import { PerdureError, type AgentState, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
-import type { Lease } from "./agent.ts";
+import type { Agent, Lease } from "./agent.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { diskDraft, rowOf } from "./publish.ts";
 
@@ -30,14 +30,20 @@ export async function assertNameFree(actor: Actor, name: string): Promise<void> 
 
 /** A kept checkpoint of the agent, by id or name. @throws `checkpoint_not_found` */
 export async function findCheckpoint(actor: Actor, wanted: string): Promise<CheckpointRow> {
-  const rows = await actor.parts.state.checkpoints(actor.id);
-  const found = rows.find(({ id, name }) => id === wanted || name === wanted);
+  return pickCheckpoint(actor.agent, await actor.parts.state.checkpoints(actor.id), wanted);
+}
+
+/** Among the agent's rows, the one of this id or name. @throws `checkpoint_not_found` */
+export function pickCheckpoint(
+  { name }: Agent,
+  rows: readonly CheckpointRow[],
+  wanted: string,
+): CheckpointRow {
+  const found = rows.find((row) => row.id === wanted || row.name === wanted);
   if (found !== undefined) return found;
-  throw new PerdureError(
-    "checkpoint_not_found",
-    `Agent "${actor.agent.name}" has no checkpoint "${wanted}"`,
-    { hint: `"perdure checkpoints ${actor.agent.name}" lists them` },
-  );
+  throw new PerdureError("checkpoint_not_found", `Agent "${name}" has no checkpoint "${wanted}"`, {
+    hint: `"perdure checkpoints ${name}" lists them`,
+  });
 }
 
 /** Where an attempt that begins in `state` falls back to. */

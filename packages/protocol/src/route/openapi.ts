@@ -25,6 +25,7 @@ import {
   outputEventSchema,
   processViewSchema,
 } from "../api.ts";
+import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
 import { cutSchema, wakeReportSchema } from "../wake-report.ts";
 import { pathNames } from "./route.ts";
 import type { ApiRoute, Content } from "./route.ts";
@@ -44,6 +45,8 @@ const components: Readonly<Record<string, z.ZodType>> = {
   ProcessView: processViewSchema,
   Exit: exitSchema,
   OutputEvent: outputEventSchema,
+  VerifyEvent: verifyEventSchema,
+  VerifiedPart: verifiedPartSchema,
   DoctorReport: doctorReportSchema,
   Health: healthSchema,
   Metrics: metricsSchema,

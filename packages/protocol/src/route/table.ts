@@ -4,12 +4,14 @@ import { daemonRoutes } from "./daemon.ts";
 import { fileRoutes } from "./file.ts";
 import { processRoutes } from "./process.ts";
 import type { ApiRoute } from "./route.ts";
+import { storeRoutes } from "./store.ts";
 
 /** Area → its routes, in the order of the documents. */
 export const routeAreas = {
   Agents: agentRoutes,
   Programs: processRoutes,
   Files: fileRoutes,
+  Storage: storeRoutes,
   Daemon: daemonRoutes,
 } as const satisfies Record<string, Record<string, ApiRoute>>;
 
@@ -17,6 +19,7 @@ export const routes = {
   ...agentRoutes,
   ...processRoutes,
   ...fileRoutes,
+  ...storeRoutes,
   ...daemonRoutes,
 } as const satisfies Record<string, ApiRoute>;
 

@@ -1,4 +1,4 @@
-import { cp, open, readFile, readdir, rename, stat, writeFile } from "node:fs/promises";
+import { cp, readFile, readdir, rename, stat, writeFile } from "node:fs/promises";
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { inspect, promisify } from "node:util";
@@ -15,6 +15,7 @@ import {
   samplePage,
   seeded,
 } from "../../../../../test/contract/checkpoint-store-sample.ts";
+import { flipBit } from "../../../../../test/fixtures/flip-bit.ts";
 import type { CheckpointDraft } from "../../core/ports/checkpoint-store.ts";
 import { encodeManifest } from "../signature.ts";
 import { WorkPool } from "../work/pool.ts";
@@ -57,18 +58,6 @@ async function writeWhole(of: AgentId): Promise<CheckpointDraft> {
   await store.write(second, { base: own, pages: capture(more), devices, ownBase: false }, quiet);
   await store.collect(of, [second.checkpoint], []);
   return second;
-}
-
-async function flipBit(path: string, bit: number): Promise<void> {
-  const file = await open(path, "r+");
-  try {
-    const byte = Buffer.alloc(1);
-    await file.read(byte, 0, 1, bit >> 3);
-    byte[0] = (byte[0] ?? 0) ^ (1 << (bit & 7));
-    await file.write(byte, 0, 1, bit >> 3);
-  } finally {
-    await file.close();
-  }
 }
 
 /** Flips a bit and puts the time of the last change back: damage by the disk, which nothing announces. */

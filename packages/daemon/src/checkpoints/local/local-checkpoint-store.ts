@@ -8,7 +8,14 @@
 import { mkdir, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { PerdureError, agentIdSchema } from "@perdure/protocol";
-import type { AgentId, CheckpointId, Digest, LayerId, Manifest } from "@perdure/protocol";
+import type {
+  AgentId,
+  CheckpointId,
+  Digest,
+  LayerId,
+  Manifest,
+  VerifiedPart,
+} from "@perdure/protocol";
 import type {
   CapturedState,
   CheckpointDraft,
@@ -16,6 +23,7 @@ import type {
   OpenedCheckpoint,
   PublishedCheckpoint,
   StoreStep,
+  Verification,
 } from "../../core/ports/checkpoint-store.ts";
 import type { Clock } from "../../core/ports/clock.ts";
 import { FOLDER_MODE, syncFile, syncFolder } from "../durable.ts";
@@ -35,6 +43,7 @@ import { adoptBase } from "./own-base.ts";
 import { Reservations } from "./reservation.ts";
 import { StoreContext } from "./store-context.ts";
 import type { FindTemplateBase } from "./store-context.ts";
+import { verifyCheckpoint } from "./verify-checkpoint.ts";
 import { writeCheckpoint } from "./write-checkpoint.ts";
 
 export interface LocalCheckpointStoreOptions {
@@ -148,6 +157,19 @@ export class LocalCheckpointStore implements CheckpointStore {
       return await openCheckpoint(this.#context, agent, checkpoint);
     } catch (error) {
       throw storeError(error, `open checkpoint "${checkpoint}"`);
+    }
+  }
+
+  async verify(
+    agent: AgentId,
+    checkpoint: CheckpointId,
+    verification: Verification,
+  ): Promise<readonly VerifiedPart[]> {
+    try {
+      return await verifyCheckpoint(this.#context, agent, checkpoint, verification);
+    } catch (error) {
+      verification.signal.throwIfAborted();
+      throw storeError(error, `verify checkpoint "${checkpoint}"`);
     }
   }
 

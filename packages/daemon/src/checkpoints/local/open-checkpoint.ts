@@ -104,7 +104,8 @@ async function verifyPackSizes(context: StoreContext, agent: AgentId, packs: Pac
   }
 }
 
-function matchPacks(map: PageMap, packs: Packs): void {
+/** @throws Damage where map and manifest name different packs */
+export function matchPacks(map: PageMap, packs: Packs): void {
   const same =
     map.packs.length === packs.length &&
     packs.every(({ id, bytes }, i) => map.packs[i]?.id === id && map.packs[i].bytes === bytes);

@@ -5,10 +5,12 @@ import type { buildMap } from "./build-map.ts";
 import type { readPages } from "./read-pages.ts";
 import type { openDevices, openMap, sealDevices } from "./sealed-file.ts";
 import type { storePages } from "./store-pages.ts";
+import type { verifyPages } from "./verify-pages.ts";
 
 export interface Jobs {
   storePages: typeof storePages;
   readPages: typeof readPages;
+  verifyPages: typeof verifyPages;
   buildMap: typeof buildMap;
   writeBase: typeof writeBase;
   digestBlocks: typeof digestBlocks;

@@ -64,7 +64,8 @@ export function readPages({ map, packs, from, to, into }: ReadPagesInput): ReadP
   return { indexes: new Uint32Array(map.index.subarray(from, to)), bytes };
 }
 
-class ChunkReader {
+/** Reads chunks of the packs of a map, each authenticated before it is handed out. */
+export class ChunkReader {
   readonly #map: PageMap;
   readonly #packs: readonly PackSource[];
   readonly #fds = new Map<number, number>();

@@ -7,6 +7,7 @@ import type { Failure, Jobs, Outcome } from "./jobs.ts";
 import * as read from "./read-pages.ts";
 import * as sealed from "./sealed-file.ts";
 import * as store from "./store-pages.ts";
+import * as verify from "./verify-pages.ts";
 
 type Job = (input: never) => unknown;
 type Answer<J extends Job> = Outcome<ReturnType<J>>;
@@ -48,6 +49,7 @@ export const readPages = guarded<Jobs["readPages"]>(read.readPages, (pages) => [
   pages.indexes.buffer,
   pages.bytes.buffer,
 ]);
+export const verifyPages = guarded<Jobs["verifyPages"]>(verify.verifyPages);
 export const buildMap = guarded<Jobs["buildMap"]>(map.buildMap);
 export const writeBase = guarded<Jobs["writeBase"]>(base.writeBase, ({ spent }) => spent);
 export const digestBlocks = guarded<Jobs["digestBlocks"]>(base.digestBlocks);

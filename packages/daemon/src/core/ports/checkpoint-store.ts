@@ -14,6 +14,7 @@ import type {
   LayerId,
   Manifest,
   SubstrateFacts,
+  VerifiedPart,
 } from "@perdure/protocol";
 import type { PageBatch } from "./page.ts";
 import type { MemoryBase } from "./substrate.ts";
@@ -75,6 +76,18 @@ export interface PublishedCheckpoint {
   readonly addedBytes: number;
 }
 
+/** Asked of each part that a verification comes to. */
+export interface Verification {
+  /** Of the manifest as the state store published it: another one is damage. */
+  readonly digest: Digest;
+  /** Ends the reading early, with the signal's reason. */
+  readonly signal: AbortSignal;
+  /** Told of bytes as they are read, and of how many there are to be read once that is known. */
+  readonly onProgress: (readBytes: number, totalBytes: number) => void;
+  /** Parts that another checkpoint of the same agent had and that were read already, by their key. */
+  readonly known: Map<string, VerifiedPart>;
+}
+
 export interface CheckpointStore {
   /** Makes the agent's folder and its key. Durable. Idempotent. */
   createAgent(agent: AgentId, tenant: string): Promise<void>;
@@ -108,6 +121,16 @@ export interface CheckpointStore {
    *   `checkpoint_signature`, `checkpoint_key_missing`
    */
   open(agent: AgentId, checkpoint: CheckpointId): Promise<OpenedCheckpoint>;
+  /**
+   * Reads every byte that the checkpoint names and says of each part whether it is what was written.
+   * Damage is an answer, no error. Changes nothing, takes no part in any order of operations: writes and
+   * collections go on beside it, and what they take away meanwhile is told as missing.
+   */
+  verify(
+    agent: AgentId,
+    checkpoint: CheckpointId,
+    verification: Verification,
+  ): Promise<readonly VerifiedPart[]>;
   /** The manifest alone, verified. */
   manifest(agent: AgentId, checkpoint: CheckpointId): Promise<Manifest>;
 
