@@ -6,9 +6,11 @@
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { ResultOf, Command } from "../../packages/daemon/src/core/command.ts";
 import { Engine } from "../../packages/daemon/src/core/engine.ts";
+import { engineLimits } from "../../packages/daemon/src/core/limit.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
 import { SparePlan } from "../../packages/daemon/src/core/spare-plan.ts";
 import type { Step } from "../../packages/daemon/src/core/step.ts";
+import { Turns } from "../../packages/daemon/src/core/turns.ts";
 import { MemoryFiles } from "../../packages/daemon/src/substrate/fake/fake-file.ts";
 import { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
 import type { FakeProcess } from "../../packages/daemon/src/substrate/fake/fake-process.ts";
@@ -30,6 +32,9 @@ import { Random } from "./random.ts";
 import { Timeline } from "./timeline.ts";
 
 export const shape = { memoryBytes: 256 * 1024, cpus: 1, diskBytes: 1024 * 1024 };
+
+/** Agents that come up side by side; more wait for their turn. */
+export const RAISES_AT_ONCE = 2;
 
 /** What ends at a step. */
 export type CrashTarget = "daemon" | "vmm" | "both";
@@ -186,6 +191,7 @@ export class World {
           nowMs: () => time.nowMs,
         }),
         substrate: this.substrate,
+        raises: new Turns(clock, { atOnce: RAISES_AT_ONCE, lendMs: engineLimits.raiseTurnMs }),
         spares: new SparePlan(this.substrate, {
           specsMax: 2,
           sparesPerSpec: this.#sparesPerSpec,

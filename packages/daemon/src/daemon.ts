@@ -6,6 +6,7 @@
  * stop lets go of VMs without ending them: the next daemon adopts them.
  */
 import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
@@ -18,9 +19,11 @@ import { WorkPool } from "./checkpoints/work/pool.ts";
 import { createSystemClock } from "./clock.ts";
 import { Engine } from "./core/engine.ts";
 import type { Log } from "./core/ports/log.ts";
+import { engineLimits } from "./core/limit.ts";
 import { PageBuffers } from "./core/page-buffers.ts";
 import { SparePlan } from "./core/spare-plan.ts";
 import type { StepHook } from "./core/step.ts";
+import { Turns } from "./core/turns.ts";
 import { diagnose } from "./doctor.ts";
 import { createGuestLinks } from "./guest-link/open.ts";
 import { createIdentitySource } from "./identity.ts";
@@ -51,6 +54,9 @@ export interface Daemon {
   readonly shutdownAsked: Promise<void>;
   close(): Promise<void>;
 }
+
+/** A raise waits for the disk and for its guest now and then: two keep a core busy. */
+const RAISES_PER_CORE = 2;
 
 /** uids for VM processes where the daemon is root; the first number is the tenants' group. */
 const vmUids = { first: 200_000, count: 65_536 };
@@ -111,6 +117,10 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
       checkpoints,
       templates,
       substrate,
+      raises: new Turns(clock, {
+        atOnce: RAISES_PER_CORE * availableParallelism(),
+        lendMs: engineLimits.raiseTurnMs,
+      }),
       spares: new SparePlan(substrate, { specsMax: 2, sparesPerSpec: options.spares }),
       links: createGuestLinks({ clock }),
       images: imageSource,

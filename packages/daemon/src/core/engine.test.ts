@@ -2,7 +2,7 @@
 import { beforeEach, expect, test } from "vitest";
 import { violationsOf } from "../../../../test/simulation/invariant.ts";
 import { count, create, exec, verb } from "../../../../test/simulation/scene.ts";
-import { World } from "../../../../test/simulation/world.ts";
+import { RAISES_AT_ONCE, World } from "../../../../test/simulation/world.ts";
 
 let world: World;
 /** How often an agent was loaded from the state store by its id: each time it had no actor. */
@@ -61,6 +61,23 @@ test("an agent that cannot be loaded leaves nothing behind that would answer for
   world.faults.onPoint = null;
   await expect(world.execute(verb("wake", "a1"))).rejects.toMatchObject({ code: "store_failed" });
   expect(await world.execute(verb("wake", "a1"))).toMatchObject({ agent: { state: "awake" } });
+});
+
+test("many that are raised at once take turns, and all come up", async () => {
+  let raised = 0;
+  let most = 0;
+  world.atStep = (step) => {
+    if (step === "create.claimed") most = Math.max(most, ++raised);
+    if (step === "create.thawed") raised--;
+    return null;
+  };
+  const names = Array.from({ length: 8 }, (_, i) => `many-${i}`);
+  const made = await world.run(
+    Promise.all(names.map((name) => world.engine.execute(create(name)))),
+  );
+  expect(made.map(({ state }) => state)).toEqual(names.map(() => "awake"));
+  expect(most).toBe(RAISES_AT_ONCE);
+  expect(raised).toBe(0);
 });
 
 test("after close nothing is taken on, and the next daemon finds every machine running", async () => {

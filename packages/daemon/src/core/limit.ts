@@ -22,6 +22,8 @@ export const engineLimits = {
   /** As `bootMs`, of the first try: one boot in hundreds stands still under software emulation. */
   bootFirstMs: 60_000,
   clockMs: 5_000,
+  /** A raise that takes longer does not keep the next one waiting. */
+  raiseTurnMs: 5_000,
   /** |skew| + bound wanted after setting the clock. */
   skewWantedMs: 50,
   /** Above this the agent is not let out. */

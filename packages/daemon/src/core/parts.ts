@@ -10,6 +10,7 @@ import type { Substrate } from "./ports/substrate.ts";
 import type { TemplateStore } from "./ports/template-store.ts";
 import type { SparePlan } from "./spare-plan.ts";
 import type { StepHook } from "./step.ts";
+import type { Turns } from "./turns.ts";
 
 export interface Parts {
   readonly clock: Clock;
@@ -18,6 +19,8 @@ export interface Parts {
   readonly templates: TemplateStore;
   readonly substrate: Substrate;
   readonly spares: SparePlan;
+  /** Agents that are raised at the same time. */
+  readonly raises: Turns;
   readonly links: GuestLinks;
   readonly images: ImageSource;
   readonly identities: IdentitySource;

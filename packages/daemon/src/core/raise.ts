@@ -76,15 +76,30 @@ async function boot(actor: Actor, origin: Origin, spec: MachineSpec): Promise<Wa
   }
 }
 
-async function attempt(
+/** When it is its turn. */
+function attempt(
   actor: Actor,
   origin: Origin,
   spec: MachineSpec,
   answerMs: number,
 ): Promise<WakeReport> {
+  const { clock, raises } = actor.parts;
+  const phases = new Phases(clock);
+  return raises.run(() => {
+    phases.mark("turn");
+    return attemptNow(actor, origin, spec, answerMs, phases);
+  });
+}
+
+async function attemptNow(
+  actor: Actor,
+  origin: Origin,
+  spec: MachineSpec,
+  answerMs: number,
+  phases: Phases,
+): Promise<WakeReport> {
   const { parts } = actor;
   const verb = origin.route;
-  const phases = new Phases(parts.clock);
   const startedAtMs = parts.clock.nowMs();
   const previousGeneration = actor.agent.generation;
   const generation = previousGeneration + 1;
