@@ -15,12 +15,20 @@ export interface Metric extends Summary {
   readonly unit: Unit;
 }
 
-/** A limit that the product promises to stay under. */
+/** How a value has to stand to its limit. */
+export type Relation = "≤" | "≥" | "=";
+
+/** A limit that the product promises to keep. */
 export interface Bar {
   readonly name: string;
-  readonly value: number;
+  /** What the value is, where the name does not tell. */
+  readonly what?: string;
+  /** Null where it could not be measured; `missing` says why. */
+  readonly value: number | null;
+  readonly relation: Relation;
   readonly limit: number;
   readonly holds: boolean;
+  readonly missing?: string;
 }
 
 /** What a benchmark found. */
@@ -59,9 +67,33 @@ export function metric(unit: Unit, samples: readonly number[]): Metric {
   return { unit, ...summarise(samples) };
 }
 
-/** A bar holds when `value` is not above `limit`; a value that is not a number never holds. */
+const compare: Readonly<Record<Relation, (value: number, limit: number) => boolean>> = {
+  "≤": (value, limit) => value <= limit,
+  "≥": (value, limit) => value >= limit,
+  "=": (value, limit) => value === limit,
+};
+
+/** A bar as it is promised, before anything was measured. */
+export interface Limit {
+  readonly name: string;
+  readonly what?: string;
+  readonly relation: Relation;
+  readonly limit: number;
+}
+
+/** What was measured for a bar. A value that is not a number never holds. */
+export function judged(promise: Limit, value: number): Bar {
+  return { ...promise, value, holds: compare[promise.relation](value, promise.limit) };
+}
+
+/** A bar that could not be measured on this build or host does not hold. */
+export function unmeasured(promise: Limit, missing: string): Bar {
+  return { ...promise, value: null, holds: false, missing };
+}
+
+/** A bar that holds when `value` is not above `limit`. */
 export function bar(name: string, value: number, limit: number): Bar {
-  return { name, value, limit, holds: value <= limit };
+  return judged({ name, relation: "≤", limit }, value);
 }
 
 /** What a part found that was measured. */

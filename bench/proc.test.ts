@@ -1,10 +1,14 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { expect, test } from "vitest";
 import {
   commandLine,
   cpuTicks,
+  descendants,
   findProcesses,
   killExactly,
   parseSmaps,
+  residentBytes,
   startTicks,
 } from "./proc.ts";
 
@@ -42,6 +46,28 @@ test("a process is known by pid and start", () => {
 test("a process with another start is left alone", () => {
   killExactly(process.pid, 1);
   killExactly(process.pid, null);
+});
+
+test("what a process started is found, and what that started", async () => {
+  const child = spawn("sh", ["-c", "sleep 60 & echo $!; wait"], {
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  try {
+    const [line] = (await once(child.stdout, "data")) as [Buffer];
+    const found = descendants(process.pid);
+    expect(found).toContain(child.pid);
+    expect(found).toContain(Number(line));
+    expect(descendants(child.pid ?? 0)).toEqual([Number(line)]);
+    process.kill(Number(line));
+  } finally {
+    child.kill("SIGKILL");
+  }
+});
+
+test("a process has memory, part of it in no file", () => {
+  const { whole, anonymous } = residentBytes(process.pid);
+  expect(anonymous).toBeGreaterThan(0);
+  expect(whole).toBeGreaterThan(anonymous);
 });
 
 test("the searching process does not find itself", () => {

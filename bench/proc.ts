@@ -27,6 +27,25 @@ export function cpuTicks(pid: number): number {
   return fields === null ? 0 : Number(fields[11]) + Number(fields[12]);
 }
 
+/** Every process that `pid` started, and all that those started. */
+export function descendants(pid: number): number[] {
+  const children = new Map<number, number[]>();
+  for (const each of processes()) {
+    const parent = Number(statFields(each)?.[1] ?? 0);
+    children.set(parent, [...(children.get(parent) ?? []), each]);
+  }
+  const found = [...(children.get(pid) ?? [])];
+  // The list grows while it is walked.
+  for (const next of found) found.push(...(children.get(next) ?? []));
+  return found;
+}
+
+/** What a process has in memory, in bytes: in all, and the part that is its own and in no file. */
+export function residentBytes(pid: number): { whole: number; anonymous: number } {
+  const text = readFileSync(`/proc/${pid}/status`, "latin1");
+  return { whole: kibibytes(text, "VmRSS"), anonymous: kibibytes(text, "RssAnon") };
+}
+
 function statFields(pid: number): string[] | null {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, "latin1");
@@ -49,10 +68,13 @@ export function killExactly(pid: number, start: number | null): void {
 
 /** Processes whose command line holds an argument that `matches`. */
 export function findProcesses(matches: (argument: string) => boolean): number[] {
+  return processes().filter((pid) => pid !== process.pid && commandLine(pid).some(matches));
+}
+
+function processes(): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => pid !== process.pid && commandLine(pid).some(matches));
+    .map(Number);
 }
 
 export function commandLine(pid: number): string[] {
@@ -85,7 +107,7 @@ export function parseSmaps(text: string): MemoryArea[] {
 }
 
 function kibibytes(block: string, field: string): number {
-  return Number(new RegExp(`^${field}: +(\\d+) kB`, "m").exec(block)?.[1] ?? 0) * 1024;
+  return Number(new RegExp(`^${field}:\\s+(\\d+) kB`, "m").exec(block)?.[1] ?? 0) * 1024;
 }
 
 /** The area that is as large as the guest's memory. */

@@ -1,5 +1,7 @@
 /** The benchmarks there are. */
 import type { Benchmark } from "./benchmark.ts";
+import { fleet } from "./fleet/fleet.ts";
+import { tree } from "./tree/tree.ts";
 import { wake } from "./wake/wake.ts";
 
-export const benchmarks: readonly Benchmark[] = [wake];
+export const benchmarks: readonly Benchmark[] = [wake, fleet, tree];

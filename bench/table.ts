@@ -2,6 +2,8 @@
 import type { Bar, Metric, Result, Unit } from "./benchmark.ts";
 
 const MIB = 1024 * 1024;
+/** Heads a column that is text. */
+const TEXT = "what";
 
 export function renderResult(result: Result): string {
   const { machine } = result;
@@ -21,7 +23,7 @@ export function renderResult(result: Result): string {
       Object.entries(result.ratios).map(([name, value]) => [name, value.toFixed(4)]),
     ),
     "",
-    ...grid(["bar", "value", "limit", ""], result.bars.map(barRow)),
+    ...grid(["bar", "value", "limit", "", TEXT], result.bars.map(barRow)),
     ...result.failures.map((failure) => `\nNOT MEASURED: ${failure}`),
     "",
   ].join("\n");
@@ -40,8 +42,15 @@ function digits(unit: Unit, value: number): string {
   return unit === "bytes" || unit === "count" ? value.toFixed(0) : value.toFixed(2);
 }
 
-function barRow({ name, value, limit, holds }: Bar): string[] {
-  return [name, significant(value), `≤ ${significant(limit)}`, holds ? "holds" : "DOES NOT HOLD"];
+function barRow({ name, what, value, relation, limit, holds, missing }: Bar): string[] {
+  const verdict = value === null ? "NOT MEASURED" : holds ? "holds" : "DOES NOT HOLD";
+  return [
+    name,
+    value === null ? "" : significant(value),
+    `${relation} ${promised(limit)}`,
+    verdict,
+    missing === undefined ? (what ?? "") : `not measured: ${missing}`,
+  ];
 }
 
 function significant(value: number): string {
@@ -49,7 +58,12 @@ function significant(value: number): string {
   return Math.abs(value) < 10 ? value.toFixed(3) : value.toFixed(1);
 }
 
-/** Columns of equal width; the first to the left, numbers to the right. */
+/** A limit as it is promised: no digit more or less. */
+function promised(limit: number): string {
+  return limit.toLocaleString("en-US", { maximumFractionDigits: 6 });
+}
+
+/** Columns of equal width; the first and texts to the left, numbers to the right. */
 function grid(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const all = [head, ...rows];
   const widths = head.map((_, column) => Math.max(...all.map((row) => (row[column] ?? "").length)));
@@ -57,7 +71,8 @@ function grid(head: readonly string[], rows: readonly (readonly string[])[]): st
     row
       .map((cell, column) => {
         const width = widths[column] ?? 0;
-        return column === 0 ? cell.padEnd(width) : cell.padStart(width);
+        const isText = column === 0 || head[column] === TEXT;
+        return isText ? cell.padEnd(width) : cell.padStart(width);
       })
       .join("  ")
       .trimEnd();

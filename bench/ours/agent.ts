@@ -1,6 +1,6 @@
 /** One agent of the benchmark's daemon. */
 import path from "node:path";
-import type { WakeReport } from "@perdure/sdk";
+import type { AgentView, LetOut, WakeReport } from "@perdure/sdk";
 import type { Inside, Piece, Program } from "../inside.ts";
 import { findCounter } from "../ticker.ts";
 import { guestMemory } from "../proc.ts";
@@ -17,15 +17,25 @@ export interface WakeTimes {
   readonly report: WakeReport;
 }
 
+type Route = WakeReport["route"];
+
 let count = 0;
+
+async function timed(route: Route, call: () => Promise<LetOut>): Promise<WakeTimes> {
+  const begin = performance.now();
+  const { report } = await call();
+  const clientMs = performance.now() - begin;
+  if (report?.route !== route) throw new Error(`The ${route} was another route`);
+  return { clientMs, report };
+}
 
 export class Agent implements Inside {
   readonly name: string;
-  readonly id: string;
+  readonly id: AgentView["id"];
   readonly #daemon: Daemon;
   readonly #plan: AgentPlan;
 
-  private constructor(daemon: Daemon, plan: AgentPlan, name: string, id: string) {
+  private constructor(daemon: Daemon, plan: AgentPlan, name: string, id: AgentView["id"]) {
     this.#daemon = daemon;
     this.#plan = plan;
     this.name = name;
@@ -62,19 +72,46 @@ export class Agent implements Inside {
     return performance.now() - begin;
   }
 
-  async wake(): Promise<WakeTimes> {
-    const begin = performance.now();
-    const { report } = await this.#daemon.client.wake(this.name);
-    const clientMs = performance.now() - begin;
-    if (report?.route !== "wake") throw new Error("The wake was another route");
-    return { clientMs, report };
+  wake(): Promise<WakeTimes> {
+    return timed("wake", () => this.#daemon.client.wake(this.name));
+  }
+
+  /** Goes back to a checkpoint, and forgets what the daemon kept of the time since. */
+  async restore(checkpoint: string): Promise<WakeTimes> {
+    const restored = await timed("restore", () =>
+      this.#daemon.client.restore(this.name, checkpoint),
+    );
+    const kept = restored.report.otherCut?.keptAs;
+    if (kept !== undefined) await this.drop(kept);
+    return restored;
+  }
+
+  /** Another agent, from a checkpoint of this one or from what it is now. */
+  async fork(checkpoint?: string): Promise<WakeTimes & { readonly fork: Agent }> {
+    const name = `bench-${count++}`;
+    const { client } = this.#daemon;
+    const options = checkpoint === undefined ? {} : { checkpoint };
+    const times = await timed("fork", () => client.fork(this.name, name, options));
+    return { ...times, fork: new Agent(this.#daemon, this.#plan, name, times.report.agent) };
+  }
+
+  /** Of when it was let out last. */
+  async report(): Promise<WakeReport> {
+    const report = await this.#daemon.client.report(this.name);
+    if (report === null) throw new Error("It was never let out");
+    return report;
   }
 
   /** A live checkpoint. @returns the pause as the daemon measured it */
-  async checkpoint(): Promise<number> {
-    const { pauseMs } = await this.#daemon.client.checkpoint(this.name);
+  async checkpoint(name?: string): Promise<number> {
+    const options = name === undefined ? {} : { name };
+    const { pauseMs } = await this.#daemon.client.checkpoint(this.name, options);
     if (pauseMs === null) throw new Error("A live checkpoint tells no pause");
     return pauseMs;
+  }
+
+  async drop(checkpoint: string): Promise<void> {
+    await this.#daemon.client.drop(this.name, checkpoint);
   }
 
   async remove(): Promise<void> {

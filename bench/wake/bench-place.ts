@@ -1,13 +1,13 @@
 /** What the parts of the `wake` benchmark share: the image, a folder, the daemon, the settings. */
 import { execFile } from "node:child_process";
-import { chmod, mkdir, mkdtemp } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import { promisify } from "node:util";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createImageStore, defaultImagesDirectory } from "@perdure/daemon/images/image-store.ts";
-import { daemonPaths } from "@perdure/sdk";
 import type { Context } from "../benchmark.ts";
-import { Daemon, removeFolder } from "../ours/daemon.ts";
+import { openBenchFolder } from "../ours/bench-folder.ts";
+import { Daemon } from "../ours/daemon.ts";
 import type { StockPlan } from "../stock/stock-guest.ts";
 
 const MIB = 1024 * 1024;
@@ -24,17 +24,14 @@ export const memoryBytes = 512 * MIB;
 const diskBytes = 8 * 1024 * MIB;
 
 /**
- * Opens all of it below a new folder beside the default data directory, on the same file system. The
- * images are the host's own, so that image and template need not be built again.
+ * Opens all of it below a new folder. The images are the host's own, so that image and template need not
+ * be built again.
  */
 export async function openPlace(context: Context): Promise<Place> {
   const { cleanup, machine } = context;
   const { rootfs, ...image } = await createImageStore(defaultImagesDirectory()).resolve("debian");
   if (rootfs === null) throw new Error("The image has no root file system");
-  const beside = process.env["PERDURE_BENCH_FOLDER"] ?? path.dirname(daemonPaths({}).home);
-  const folder = await mkdtemp(path.join(beside, "perdure-bench-"));
-  cleanup.add(folder, () => removeFolder(folder));
-  await chmod(folder, 0o711);
+  const folder = await openBenchFolder(cleanup);
   const [home, stockFolder] = [path.join(folder, "home"), path.join(folder, "stock")];
   await mkdir(home, { mode: 0o711 });
   await mkdir(stockFolder, { mode: 0o700 });

@@ -3,6 +3,7 @@
  * agents cost. Each part brings its own agents and stock guests and leaves none.
  */
 import { bar, found, joined, type Benchmark, type Context, type Findings } from "../benchmark.ts";
+import { chosen, runParts, type Parts } from "../part.ts";
 import { StockGuest, type SavedGuest } from "../stock/stock-guest.ts";
 import { memoryBytes, openPlace, settle, type Place } from "./bench-place.ts";
 import { measureFirstExec } from "./first-exec.ts";
@@ -16,7 +17,7 @@ import { measureWorked } from "./worked.ts";
 
 const MIB = 1024 * 1024;
 
-const parts: Readonly<Record<string, (place: Place) => Promise<Findings>>> = {
+const parts: Parts<Place> = {
   "idle-pause": async (place) => {
     const { stock } = await loadedStock(place, 0);
     return comparePause(place, { name: "idle", ballastBytes: 0, limit: 0.15 }, stock);
@@ -53,40 +54,14 @@ export const wake: Benchmark = {
   name: "wake",
   about: `sleep and wake against stock QEMU's save and restore (${Object.keys(parts).join(", ")})`,
   async run(context: Context): Promise<Findings> {
-    const names = context.only ?? Object.keys(parts);
-    const wanted = names.map((name) => {
-      const part = parts[name];
-      if (part === undefined) throw new Error(`There is no part "${name}" in this benchmark`);
-      return { name, part };
-    });
+    const wanted = chosen(parts, context.only);
     const place = await openPlace(context);
-    const findings: Findings[] = [];
-    for (const { name, part } of wanted) {
-      context.progress(`part "${name}"`);
-      findings.push(await measured(place, name, part));
-    }
-    return joined(findings);
+    return runParts(context, wanted, {
+      place: (cleanup) => ({ ...place, stock: { ...place.stock, cleanup } }),
+      failed: () => place.daemon.removeAgents(),
+    });
   },
 };
-
-/** One part; what fails in it leaves nothing behind and does not keep the others from being measured. */
-async function measured(
-  place: Place,
-  name: string,
-  part: (place: Place) => Promise<Findings>,
-): Promise<Findings> {
-  const { context, daemon, stock } = place;
-  try {
-    return await context.cleanup.scope(name, (cleanup) =>
-      part({ ...place, stock: { ...stock, cleanup } }),
-    );
-  } catch (error) {
-    const failure = `part "${name}": ${error instanceof Error ? error.message : String(error)}`;
-    context.progress(failure);
-    await daemon.removeAgents();
-    return found({ failures: [failure] });
-  }
-}
 
 /** A stock guest with this load, and its state and disk as they were before any ticker ran. */
 async function loadedStock(place: Place, ballastBytes: number) {
