@@ -50,6 +50,9 @@ export class Daemon {
         PERDURE_HOME: home,
         PERDURE_SOCKET: socket,
         PERDURE_BENCH_PROBE: probePath,
+        // Agents rest when a bench says so.
+        PERDURE_IDLE_AFTER: "never",
+        PERDURE_CHECKPOINT_EVERY: "never",
         ...(options.spares === undefined ? {} : { PERDURE_SPARES: String(options.spares) }),
         PERDURE_BENCH_GARBAGE: garbagePath,
         NODE_OPTIONS: [

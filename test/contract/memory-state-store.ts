@@ -1,7 +1,7 @@
 /** StateStore in memory, for tests. Plain data in, copies out; nothing is durable. */
 import { PerdureError } from "@perdure/protocol";
 import type { AgentId, CheckpointId } from "@perdure/protocol";
-import type { Agent } from "../../packages/daemon/src/core/agent.ts";
+import { wakeDueMs, type Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
 import type { StateChange, StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
 
@@ -49,6 +49,16 @@ export function createMemoryStateStore(): StateStore {
           .slice(0, limit),
       ),
     allAgents: () => answer(({ agents }) => [...agents.values()]),
+    dueWakes: (limit) =>
+      answer(({ agents }) =>
+        [...agents.values()]
+          .flatMap((agent) => {
+            const dueMs = wakeDueMs(agent);
+            return dueMs === null ? [] : [{ id: agent.id, dueMs }];
+          })
+          .sort((one, two) => one.dueMs - two.dueMs)
+          .slice(0, limit),
+      ),
     checkpoints: (agent) =>
       answer(({ checkpoints }) => [...checkpoints.values()].filter((row) => row.agent === agent)),
     checkpoint: (id) => answer(({ checkpoints }) => checkpoints.get(id) ?? null),

@@ -14,6 +14,9 @@ const perdured = resolve("packages/daemon/bin/perdured.mjs");
 const cli = resolve("packages/cli/bin/perdure.mjs");
 const READY_MS = 120_000;
 
+/** Agents rest when a test says so, not when it takes long. */
+const restless = { PERDURE_IDLE_AFTER: "never", PERDURE_CHECKPOINT_EVERY: "never" };
+
 export interface Completed {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
@@ -51,7 +54,7 @@ export class DaemonUnderTest {
   /** Starts the daemon; resolves when it answers. `environment` adds to the process's own. */
   async start(environment: Readonly<Record<string, string>> = {}): Promise<void> {
     const child = spawn(process.execPath, [perdured, "--home", this.home], {
-      env: { ...process.env, ...environment },
+      env: { ...process.env, ...restless, ...environment },
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
     });

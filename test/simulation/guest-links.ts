@@ -67,15 +67,8 @@ function createLink(wire: GuestWire): GuestLink {
     runHooks: (deadlineMs) => wire.control("runHooks", deadlineMs, () => []),
     stats: () =>
       Promise.reject(new PerdureError("not_supported", "The simulation has no statistics")),
-    timers: () => Promise.resolve([]),
-    activity: () =>
-      wire.control("activity", 5000, ({ memory }) => ({
-        cpuUsec: memory.ticks,
-        diskWriteBytes: 0,
-        execs: memory.nextProcess - 1,
-        fileWrites: 0,
-        attached: 0,
-      })),
+    activity: () => wire.control("activity", 5000, (guest) => guest.activity),
+    timers: () => wire.control("timers", 5000, (guest) => guest.timers),
     dropCaches: (deadlineMs) => wire.control("dropCaches", deadlineMs, () => undefined),
     shutdown: (deadlineMs) =>
       wire.control("shutdown", deadlineMs, (guest) => {

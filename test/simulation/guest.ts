@@ -4,7 +4,11 @@
  * of the workload ran. All of it is state that memory carries.
  */
 import { PerdureError, type ProcessView } from "@perdure/protocol";
-import type { GuestIdentity } from "../../packages/daemon/src/core/ports/guest-link.ts";
+import type {
+  GuestActivity,
+  GuestIdentity,
+  GuestTimer,
+} from "../../packages/daemon/src/core/ports/guest-link.ts";
 import type {
   GuestModel,
   GuestSeat,
@@ -14,6 +18,8 @@ import type { Timeline } from "./timeline.ts";
 export interface Program {
   readonly process: number;
   readonly argv: readonly string[];
+  /** On the guest's monotonic clock. */
+  readonly startedMs: number;
   output: string;
   exitCode: number | null;
   signal: number | null;
@@ -32,6 +38,8 @@ interface Memory {
   reseeds: number;
   wallMs: number;
   nextProcess: number;
+  /** The guest's monotonic clock at the cut: it stands still while the CPUs do. */
+  monotonicMs: number;
   programs: Program[];
 }
 
@@ -47,6 +55,7 @@ export class Guest implements GuestModel {
   readonly #time: Timeline;
   #waiting: (() => void)[] = [];
   #wallOffsetMs = 0;
+  #resumedMs = 0;
 
   constructor(seat: GuestSeat, saved: Uint8Array | null, time: Timeline) {
     this.seat = seat;
@@ -55,13 +64,20 @@ export class Guest implements GuestModel {
       saved === null ? bootMemory(seat) : (JSON.parse(Buffer.from(saved).toString()) as Memory);
   }
 
+  /** The guest's monotonic clock. */
+  get monotonicMs(): number {
+    return this.memory.monotonicMs + (this.running ? this.#time.nowMs - this.#resumedMs : 0);
+  }
+
   resume(): void {
+    if (!this.running) this.#resumedMs = this.#time.nowMs;
     this.running = true;
     this.#wallOffsetMs = this.memory.wallMs - this.#time.nowMs;
     this.#wake();
   }
 
   halt(): void {
+    this.memory.monotonicMs = this.monotonicMs;
     this.running = false;
     this.memory.wallMs = this.#time.nowMs + this.#wallOffsetMs;
   }
@@ -101,6 +117,7 @@ export class Guest implements GuestModel {
     const program: Program = {
       process: this.memory.nextProcess++,
       argv: [...argv],
+      startedMs: this.monotonicMs,
       output: "",
       exitCode: null,
       signal: null,
@@ -127,6 +144,32 @@ export class Guest implements GuestModel {
     this.program(process);
     const { programs } = this.memory;
     this.memory.programs = programs.filter((program) => program.process !== process);
+  }
+
+  /** A busy program uses a whole CPU for as long as the workload runs. */
+  get activity(): GuestActivity {
+    const { programs, counter } = this.memory;
+    const isBusy = programs.some(
+      (program) => program.argv[0] === "spin" && program.exitCode === null,
+    );
+    const cpuUsec = isBusy ? Math.round(this.monotonicMs * 1000) : counter;
+    return { cpuUsec, diskWriteBytes: counter, execs: programs.length, fileWrites: 0, attached: 0 };
+  }
+
+  /** Of programs that wait for a time. */
+  get timers(): readonly GuestTimer[] {
+    return this.memory.programs.flatMap(
+      ({ argv: [name = "", forMs = ""], process, startedMs, exitCode }) =>
+        name !== "wait-for" || exitCode !== null
+          ? []
+          : [
+              {
+                pid: 100 + process,
+                name,
+                dueInMs: Math.max(0, startedMs + Number(forMs) - this.monotonicMs),
+              },
+            ],
+    );
   }
 
   /** Resolves at the next thing that happens inside. */
@@ -166,6 +209,8 @@ export class Guest implements GuestModel {
         finish(one);
         return;
       case "wait":
+      case "wait-for":
+      case "spin":
         return;
       default:
         throw new PerdureError("exec_failed", `${name}: ENOENT`);
@@ -201,6 +246,7 @@ function bootMemory(seat: GuestSeat): Memory {
     reseeds: 0,
     wallMs: 0,
     nextProcess: 1,
+    monotonicMs: 0,
     programs: [],
   };
 }

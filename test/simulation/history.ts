@@ -2,12 +2,24 @@
  * One history: commands on a few agents, drawn from a seed, with faults, crashes and restarts between
  * and inside of them; after each deed everything is checked. The same seed gives the same history.
  */
-import { PerdureError, type CheckpointId } from "@perdure/protocol";
+import { PerdureError, type AgentState, type CheckpointId } from "@perdure/protocol";
 import type { Command } from "../../packages/daemon/src/core/command.ts";
 import { drawFault } from "./fault-plan.ts";
 import { violationsOf } from "./invariant.ts";
 import { knownDefect } from "./known-defect.ts";
-import { checkpoint, create, drop, exec, fork, recover, restore, verb } from "./scene.ts";
+import {
+  checkpoint,
+  create,
+  drop,
+  exec,
+  fork,
+  hold,
+  quarantine,
+  recover,
+  restore,
+  verb,
+  wakeAt,
+} from "./scene.ts";
 import { World, type CrashTarget } from "./world.ts";
 
 const names = ["a1", "a2", "a3"] as const;
@@ -21,6 +33,20 @@ const neverAnswered = new Set([
   "checkpoint_key_missing",
   "checkpoint_continued",
   "store_failed",
+]);
+
+/** What some kinds of command leave an agent as; the others leave it awake, but for those of `anyStateAfter`. */
+const stateAfter: Partial<Record<Command["kind"], AgentState>> = {
+  sleep: "asleep",
+  stop: "stopped",
+  quarantine: "quarantined",
+};
+const anyStateAfter: ReadonlySet<Command["kind"]> = new Set([
+  "remove",
+  "drop",
+  "configure",
+  "end-hold",
+  "release",
 ]);
 
 export class History {
@@ -38,6 +64,10 @@ export class History {
   async run(): Promise<void> {
     // In some histories every sleep writes a base of the agent's own.
     if (this.world.random.chance(0.25)) this.world.ownBaseAboveBytes = 0;
+    // In some, agents rest and are checkpointed by themselves.
+    if (this.world.random.chance(0.3)) {
+      Object.assign(this.world.defaults, { idleAfterMs: 60_000, checkpointEveryMs: 45_000 });
+    }
     try {
       for (let i = 0; i < DEEDS; i++) await this.#deed();
       await this.#restart(false);
@@ -69,7 +99,7 @@ export class History {
     if (!there && random.chance(0.8)) {
       return create(name, random.pick(["checkpoint", "checkpoint", "disk", "ask"] as const));
     }
-    switch (random.below(19)) {
+    switch (random.below(23)) {
       case 0:
         return create(name);
       case 1:
@@ -96,6 +126,14 @@ export class History {
         return fork(name, random.pick(names));
       case 16:
         return fork(name, random.pick(names), await this.#drawCheckpoint(name));
+      case 17:
+        return hold(name, 1_000 + random.below(600_000));
+      case 18:
+        return wakeAt(name, this.world.time.nowMs + random.below(900_000));
+      case 19:
+        return random.chance(0.5) ? quarantine(name) : verb("release", name);
+      case 20:
+        return exec(name, "wait-for", String(random.below(900_000)));
       case 14:
         return drop(name, await this.#drawCheckpoint(name));
       case 11:
@@ -146,9 +184,9 @@ export class History {
   }
 
   async #expectTrue(kind: Command["kind"], name: string): Promise<void> {
-    if (kind === "remove" || kind === "drop") return;
+    if (anyStateAfter.has(kind)) return;
     const { state, lease } = await this.world.agent(name);
-    const wanted = kind === "sleep" ? "asleep" : kind === "stop" ? "stopped" : "awake";
+    const wanted = stateAfter[kind] ?? "awake";
     if (state !== wanted) throw new Error(`I10: ${kind} was answered, ${name} is ${state}`);
     if (wanted !== "awake") return;
     const guest = await this.world.guest(name);

@@ -98,6 +98,7 @@ export function observedStateStore(options: ObservedStateStoreOptions): StateSto
     agentByName: (tenant, name) => ask("agentByName", () => store.agentByName(tenant, name)),
     listAgents: (query) => ask("listAgents", () => store.listAgents(query)),
     allAgents: () => ask("allAgents", () => store.allAgents()),
+    dueWakes: (limit) => ask("dueWakes", () => store.dueWakes(limit)),
     checkpoints: (agent) => ask("checkpoints", () => store.checkpoints(agent)),
     checkpoint: (id) => ask("checkpoint", () => store.checkpoint(id)),
     close: () => ask("close", () => store.close()),

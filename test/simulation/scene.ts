@@ -6,7 +6,16 @@ import { shape, type World } from "./world.ts";
 export const create = (name: string, onCrash: "checkpoint" | "disk" | "ask" = "checkpoint") =>
   ({ kind: "create", tenant: "default", name, image: "base", shape, onCrash }) as const;
 
-type Plain = "sleep" | "wake" | "checkpoint" | "stop" | "start" | "recover" | "remove";
+export const hold = (agent: string, forMs: number, reason = "") =>
+  ({ kind: "hold", tenant: "default", agent, forMs, reason }) as const;
+
+export const wakeAt = (agent: string, wakeAtMs: number | null) =>
+  ({ kind: "configure", tenant: "default", agent, wakeAtMs }) as const;
+
+export const quarantine = (agent: string, reason = "a test") =>
+  ({ kind: "quarantine", tenant: "default", agent, reason }) as const;
+
+type Plain = "sleep" | "wake" | "checkpoint" | "stop" | "start" | "recover" | "release" | "remove";
 
 export function verb<K extends Plain>(kind: K, agent: string): Command & { kind: K } {
   return { kind, tenant: "default", agent } as Command & { kind: K };

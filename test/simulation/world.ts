@@ -64,6 +64,11 @@ export class World {
   readonly complaints: string[] = [];
   /** Changed memory above which a sleep writes an own base. */
   ownBaseAboveBytes = Infinity;
+  /** Of new agents. */
+  readonly defaults: { idleAfterMs: number | null; checkpointEveryMs: number | null } = {
+    idleAfterMs: null,
+    checkpointEveryMs: null,
+  };
   engine!: Engine;
   substrate!: FakeSubstrate;
   life!: Life;
@@ -207,6 +212,7 @@ export class World {
         images: createImageSource(),
         identities: createIdentities(random),
         ownBaseAboveBytes: () => this.ownBaseAboveBytes,
+        defaults: this.defaults,
         step: (step, { machinePid }) => this.#step(life, step, machinePid),
         log: (level, message, facts) => {
           if (level === "warn" || level === "error") {

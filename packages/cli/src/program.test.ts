@@ -61,8 +61,8 @@ it("has every verb, each explained with an example and the options of all", () =
   const names = program.commands.map((command) => command.name());
   expect(names.sort()).toEqual(
     (
-      "checkpoint checkpoints cp create daemon doctor drop exec fork list processes recover remove " +
-      "report restore show sleep start stop verify wake"
+      "checkpoint checkpoints cp create daemon doctor drop exec fork hold list processes quarantine " +
+      "recover release remove report restore set show sleep start stop verify wake why"
     ).split(" "),
   );
   for (const command of program.commands.flatMap((verb) => [verb, ...verb.commands])) {

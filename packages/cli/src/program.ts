@@ -7,6 +7,7 @@ import { addDoctorCommand } from "./command/doctor.ts";
 import { addExecCommand } from "./command/exec.ts";
 import { addListCommand } from "./command/list.ts";
 import { addReportCommand } from "./command/report.ts";
+import { addRestCommands } from "./command/rest.ts";
 import { addShowCommands } from "./command/show.ts";
 import { addVerbCommands } from "./command/verb.ts";
 import { addVerifyCommand } from "./command/verify.ts";
@@ -37,6 +38,7 @@ export function createProgram(json: boolean): Command {
   addExecCommand(program);
   addCpCommand(program);
   addVerbCommands(program);
+  addRestCommands(program);
   addReportCommand(program);
   addVerifyCommand(program);
   addDoctorCommand(program);

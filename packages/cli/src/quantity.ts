@@ -1,5 +1,6 @@
 /** Amounts as people write and read them. */
 import { InvalidArgumentError } from "commander";
+import { durationMs } from "@perdure/sdk";
 
 const sizeUnits = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
 
@@ -16,10 +17,24 @@ export function parseSize(text: string): number {
 
 /** `250ms`, `30s`, `5m`, `2h`, `1d`, or seconds. */
 export function parseDuration(text: string): number {
-  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text.trim());
-  const factor = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }[match?.[2] ?? "s"];
-  const ms = Math.round(Number(match?.[1]) * (factor ?? NaN));
-  if (!(ms >= 1)) throw new InvalidArgumentError("Write it as 30s, 5m or 2h.");
+  const ms = durationMs(text);
+  if (ms === null) throw new InvalidArgumentError("Write it as 30s, 5m or 2h.");
+  return ms;
+}
+
+/** As `parseDuration`; null for `never`. */
+export function parseDurationOrNever(text: string): number | null {
+  return text.trim() === "never" ? null : parseDuration(text);
+}
+
+/** A moment as ISO 8601 says it, or a time from now, as in `+2h`; null for `never`. */
+export function parseMomentOrNever(text: string): number | null {
+  const said = text.trim();
+  if (said === "never") return null;
+  if (said.startsWith("+")) return Date.now() + parseDuration(said.slice(1));
+  const ms = Date.parse(said);
+  if (!Number.isFinite(ms) || ms < 0)
+    throw new InvalidArgumentError("Write it as 2030-01-31T08:00:00Z, +2h or never.");
   return ms;
 }
 

@@ -45,6 +45,9 @@ export interface DaemonOptions {
   readonly spares: number;
   /** Null: as measured. Infinity: never. */
   readonly ownBaseAboveBytes: number | null;
+  /** Of agents whose create says nothing else; null: never. */
+  readonly idleAfterMs: number | null;
+  readonly checkpointEveryMs: number | null;
   readonly log: Log;
   readonly step: StepHook;
 }
@@ -126,6 +129,10 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
       images: imageSource,
       identities: createIdentitySource(),
       ownBaseAboveBytes: () => options.ownBaseAboveBytes ?? substrate.breakEvenBytes(),
+      defaults: {
+        idleAfterMs: options.idleAfterMs,
+        checkpointEveryMs: options.checkpointEveryMs,
+      },
       step: options.step,
       log,
     },

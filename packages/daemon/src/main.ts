@@ -1,7 +1,7 @@
 /** `perdured`: reads the settings, runs the daemon until it is told to stop. */
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { PerdureError } from "@perdure/protocol";
+import { durationMs, PerdureError, restLimits } from "@perdure/protocol";
 import { daemonPaths } from "@perdure/sdk";
 import { makeFolder, makeFolders } from "@perdure/sdk/data-folder";
 import { crashPointFrom } from "./crash-point.ts";
@@ -22,6 +22,10 @@ The daemon behind the "perdure" command, which starts it when none runs.
   --own-base-above  changed memory, in MiB, above which a sleep writes the agent a memory base of its own, which
                  is quicker to wake from and not encrypted; "never": it does not (PERDURE_OWN_BASE_ABOVE;
                  what this host was measured at)
+  --idle-after   how long an agent is idle before it is put to sleep, where its create says nothing else, as in
+                 30s or 10m; "never" (PERDURE_IDLE_AFTER; 60s)
+  --checkpoint-every  how often an awake agent is checkpointed while something changes, where its create says
+                 nothing else; "never" (PERDURE_CHECKPOINT_EVERY; 60s)
   --verbose      log every request
 `;
 
@@ -34,6 +38,8 @@ async function main(): Promise<void> {
       accelerator: { type: "string" },
       spares: { type: "string" },
       "own-base-above": { type: "string" },
+      "idle-after": { type: "string" },
+      "checkpoint-every": { type: "string" },
       verbose: { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
@@ -55,6 +61,20 @@ async function main(): Promise<void> {
     spares: sparesFrom(values.spares ?? env["PERDURE_SPARES"] ?? "1"),
     ownBaseAboveBytes: ownBaseAboveFrom(
       values["own-base-above"] ?? env["PERDURE_OWN_BASE_ABOVE"] ?? null,
+    ),
+    idleAfterMs: durationFrom("idle-after", values["idle-after"] ?? env["PERDURE_IDLE_AFTER"], {
+      min: restLimits.idleAfterMsMin,
+      max: restLimits.idleAfterMsMax,
+      otherwise: restLimits.idleAfterMsDefault,
+    }),
+    checkpointEveryMs: durationFrom(
+      "checkpoint-every",
+      values["checkpoint-every"] ?? env["PERDURE_CHECKPOINT_EVERY"],
+      {
+        min: restLimits.checkpointEveryMsMin,
+        max: restLimits.checkpointEveryMsMax,
+        otherwise: restLimits.checkpointEveryMsDefault,
+      },
     ),
     log,
     step: crashPointFrom(env),
@@ -113,6 +133,22 @@ function ownBaseAboveFrom(text: string | null): number | null {
   throw new PerdureError(
     "bad_request",
     `--own-base-above: "${text}" is neither "never" nor a number of MiB from 0 to 65536`,
+  );
+}
+
+/** As in 30s or 10m; null for "never". */
+function durationFrom(
+  option: string,
+  text: string | undefined,
+  { min, max, otherwise }: { min: number; max: number; otherwise: number },
+): number | null {
+  if (text === undefined) return otherwise;
+  if (text === "never") return null;
+  const ms = durationMs(text);
+  if (ms !== null && ms >= min && ms <= max) return ms;
+  throw new PerdureError(
+    "bad_request",
+    `--${option}: "${text}" is neither "never" nor a time from ${min} to ${max} ms, as in 30s or 10m`,
   );
 }
 

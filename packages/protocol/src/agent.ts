@@ -1,6 +1,7 @@
 /** What an agent is, as the API, SDK and CLI show it, and the bounds of what may be asked. */
 import { z } from "zod";
 import { agentIdSchema, checkpointIdSchema, digestSchema } from "./id.ts";
+import { checkpointEveryMsSchema, holdSchema, idleAfterMsSchema, wakeAtMsSchema } from "./rest.ts";
 
 export const MIB = 1024 * 1024;
 export const GIB = 1024 * MIB;
@@ -91,6 +92,13 @@ export const agentViewSchema = z.object({
   image: z.object({ id: digestSchema, name: z.string() }),
   shape: machineShapeSchema,
   onCrash: onCrashSchema,
+  idleAfterMs: idleAfterMsSchema,
+  checkpointEveryMs: checkpointEveryMsSchema,
+  /** Those that have not ended. */
+  holds: z.array(holdSchema),
+  wakeAtMs: wakeAtMsSchema,
+  /** While it sleeps: when the first program inside that waits for a time is due, and it is woken. */
+  waitDueMs: wakeAtMsSchema,
   head: checkpointIdSchema.nullable(),
   /** Bytes on disk that exist for this agent alone. */
   storedBytes: z.number().int().nonnegative(),

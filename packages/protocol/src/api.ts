@@ -16,6 +16,7 @@ import {
 import { errorCodes } from "./error.ts";
 import { agentIdSchema, checkpointIdSchema } from "./id.ts";
 import { checkpointKindSchema } from "./manifest.ts";
+import { checkpointEveryMsSchema, idleAfterMsSchema, wakeAtMsSchema } from "./rest.ts";
 import { wakeReportSchema } from "./wake-report.ts";
 
 /** Bounds of the API. Lengths are in bytes unless said otherwise. */
@@ -43,6 +44,9 @@ export const agentRefSchema = z.union([agentNameSchema, agentIdSchema], {
 
 /** `:process` in a path. */
 export const processRefSchema = decimal(1);
+
+/** `:hold` in a path. */
+export const holdRefSchema = decimal(1);
 
 /** A whole number in a path or query, up to 10^15 − 1. */
 function decimal(min: number) {
@@ -75,9 +79,22 @@ export const createRequestSchema = z.strictObject({
   cpus: machineShapeSchema.shape.cpus.default(agentLimits.cpusDefault),
   diskBytes: machineShapeSchema.shape.diskBytes.default(agentLimits.diskBytesDefault),
   onCrash: onCrashSchema.default("checkpoint"),
+  /** Absent: as the daemon's settings say. */
+  idleAfterMs: idleAfterMsSchema.optional(),
+  /** Absent: as the daemon's settings say. */
+  checkpointEveryMs: checkpointEveryMsSchema.optional(),
 });
 /** Name and, where they shall not be the defaults, image, size and `onCrash`. */
 export type CreateRequest = z.input<typeof createRequestSchema>;
+
+/** `PATCH /v1/agents/:agent`: what is absent stays as it is. Answers an `AgentView`. */
+export const configureRequestSchema = z.strictObject({
+  onCrash: onCrashSchema.optional(),
+  idleAfterMs: idleAfterMsSchema.optional(),
+  checkpointEveryMs: checkpointEveryMsSchema.optional(),
+  wakeAtMs: wakeAtMsSchema.optional(),
+});
+export type ConfigureRequest = z.input<typeof configureRequestSchema>;
 
 /** `GET /v1/agents` */
 export const listQuerySchema = z.strictObject({

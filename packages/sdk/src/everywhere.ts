@@ -1,20 +1,24 @@
 /** What the client is made of wherever it runs. */
-export { PerdureError } from "@perdure/protocol";
+export { durationMs, PerdureError } from "@perdure/protocol";
 export type {
   AgentState,
   AgentView,
   CheckpointView,
+  ConfigureRequest,
   CreateRequest,
   DoctorReport,
   ErrorCode,
   Exit,
   Health,
+  Hold,
+  HoldRequest,
   LetOut,
   ListResponse,
   ProcessView,
   VerifiedCheckpoint,
   VerifiedPart,
   WakeReport,
+  Why,
 } from "@perdure/protocol";
 export * from "./client.ts";
 export type { RunResult } from "./collected-output.ts";

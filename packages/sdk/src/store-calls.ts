@@ -1,11 +1,11 @@
 /** What an agent has stored. */
 import { pathOf, routes } from "@perdure/protocol";
-import { ProcessCalls } from "./process-calls.ts";
+import { RestCalls } from "./rest-calls.ts";
 import type { CallOptions } from "./transport.ts";
 import { readVerification } from "./verify-events.ts";
 import type { Verification } from "./verify-events.ts";
 
-export class StoreCalls extends ProcessCalls {
+export class StoreCalls extends RestCalls {
   /**
    * Reads everything that the agent's kept checkpoints name, or that one does, and says of each whether it
    * is what was written. Changes nothing, and the agent goes on meanwhile.

@@ -9,7 +9,7 @@ export interface CallOptions {
 }
 
 export interface Call extends CallOptions {
-  readonly method: "GET" | "POST" | "PUT" | "DELETE";
+  readonly method: "DELETE" | "GET" | "PATCH" | "POST" | "PUT";
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | boolean | undefined>>;
   /** Sent as JSON. */

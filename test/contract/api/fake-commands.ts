@@ -86,6 +86,29 @@ export function createFakeCommands(): FakeCommands {
       });
       return view;
     },
+    configure: async (command) => {
+      await Promise.resolve();
+      const agent = find(command);
+      const { kind: _, tenant: __, agent: ___, ...settings } = command;
+      agent.view = { ...agent.view, ...settings };
+      return agent.view;
+    },
+    hold: async ({ forMs, reason, ...target }) => {
+      await Promise.resolve();
+      const agent = find(target);
+      move(target, "awake");
+      const hold = { id: agent.view.holds.length + 1, reason, untilMs: Date.now() + forMs };
+      agent.view = { ...agent.view, holds: [...agent.view.holds, hold] };
+      return hold;
+    },
+    "end-hold": async ({ hold, ...target }) => {
+      await Promise.resolve();
+      const agent = find(target);
+      agent.view = { ...agent.view, holds: agent.view.holds.filter(({ id: one }) => one !== hold) };
+      return agent.view;
+    },
+    quarantine: (command) => Promise.resolve().then(() => move(command, "quarantined")),
+    release: (command) => Promise.resolve().then(() => move(command, "asleep")),
     exec: async (command) => {
       const agent = find(command);
       move(command, "awake");
@@ -119,7 +142,7 @@ export function createFakeCommands(): FakeCommands {
     restore: (command) => Promise.resolve().then(() => letOut(command)),
     fork: async (command) => {
       const { view } = find(command);
-      const { image, shape, onCrash, tenant } = view;
+      const { image, shape, onCrash, tenant, idleAfterMs, checkpointEveryMs } = view;
       const forked = {
         kind: "create",
         tenant,
@@ -127,6 +150,8 @@ export function createFakeCommands(): FakeCommands {
         image: image.name,
         shape,
         onCrash,
+        idleAfterMs,
+        checkpointEveryMs,
       };
       await perform.create(forked as Command & { kind: "create" });
       return letOut({ tenant, agent: command.name });
@@ -175,6 +200,14 @@ export function createFakeCommands(): FakeCommands {
       return { agents: page, next: views.length > limit ? (page.at(-1)?.name ?? null) : null };
     },
     show: (target) => Promise.resolve().then(() => find(target).view),
+    why: (target) =>
+      Promise.resolve().then(() => ({
+        state: find(target).view.state,
+        sinceMs: atMs,
+        reasons: [{ reason: "quiet", detail: "Nothing needs it", untilMs: atMs + 60_000 }],
+        next: { what: "sleep" as const, atMs: atMs + 60_000 },
+        ways: ["perdure sleep a1"],
+      })),
     report: (target) => Promise.resolve().then(() => sampleReport(find(target).view)),
     checkpoints: (target) => Promise.resolve().then(() => find(target).checkpoints),
     verify: async (target, signal) => {
@@ -248,7 +281,7 @@ async function* verified(
 
 function sampleView(
   id: AgentView["id"],
-  { name, tenant, image, shape, onCrash }: Create,
+  { name, tenant, image, shape, onCrash, idleAfterMs, checkpointEveryMs }: Create,
 ): AgentView {
   return {
     id,
@@ -260,6 +293,11 @@ function sampleView(
     image: { id: "a".repeat(64) as Digest, name: image },
     shape,
     onCrash,
+    idleAfterMs: idleAfterMs ?? null,
+    checkpointEveryMs: checkpointEveryMs ?? null,
+    holds: [],
+    wakeAtMs: null,
+    waitDueMs: null,
     head: null,
     storedBytes: 4096,
     failure: null,

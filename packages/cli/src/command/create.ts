@@ -1,6 +1,6 @@
 import { Option } from "commander";
 import type { Command } from "commander";
-import { formatSize, parseCount, parseSize } from "../quantity.ts";
+import { formatSize, parseCount, parseDurationOrNever, parseSize } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
 
@@ -10,6 +10,8 @@ interface CreateOptions extends SharedOptions {
   readonly cpus?: number;
   readonly disk?: number;
   readonly onCrash?: "checkpoint" | "disk" | "ask";
+  readonly idleAfter?: number | null;
+  readonly checkpointEvery?: number | null;
 }
 
 export function addCreateCommand(program: Command): void {
@@ -28,11 +30,22 @@ export function addCreateCommand(program: Command): void {
         "ask",
       ]),
     )
+    .option(
+      "--idle-after <time>",
+      "put to sleep after so long idle, as in 10m, or never (default: the daemon's, 60s)",
+      parseDurationOrNever,
+    )
+    .option(
+      "--checkpoint-every <time>",
+      "checkpoint so often while something changes, or never (default: the daemon's, 60s)",
+      parseDurationOrNever,
+    )
     .addHelpText("after", "\nExample:\n  perdure create builder --memory 1G --disk 16G");
   addSharedOptions(command).action(async (name: string, options: CreateOptions) => {
     const { image, memory: memoryBytes, cpus, disk: diskBytes, onCrash } = options;
+    const rest = { idleAfterMs: options.idleAfter, checkpointEveryMs: options.checkpointEvery };
     await withSession(options, async ({ perdure, during, print }) => {
-      const request = { name, image, memoryBytes, cpus, diskBytes, onCrash };
+      const request = { ...rest, name, image, memoryBytes, cpus, diskBytes, onCrash };
       const agent = await during(`Creating agent "${name}"`, perdure.create(request));
       const { shape } = agent;
       const size = `${formatSize(shape.memoryBytes)} memory, ${shape.cpus} CPU, ${formatSize(shape.diskBytes)} disk`;

@@ -64,6 +64,14 @@ function describe(agent: AgentView): string {
     ["cpus", String(shape.cpus)],
     ["disk", formatSize(shape.diskBytes)],
     ["on crash", agent.onCrash],
+    ["idle after", timeOrNever(agent.idleAfterMs)],
+    ["checkpoint every", timeOrNever(agent.checkpointEveryMs)],
+    ...agent.holds.map(
+      ({ id, reason, untilMs }) =>
+        [`hold ${id}`, `until ${time(untilMs)}${reason === "" ? "" : `: ${reason}`}`] as const,
+    ),
+    ...(agent.wakeAtMs === null ? [] : [["wakes at", time(agent.wakeAtMs)] as const]),
+    ...(agent.waitDueMs === null ? [] : [["wait due", time(agent.waitDueMs)] as const]),
     ["head", agent.head ?? "none"],
     ["stored", formatSize(agent.storedBytes)],
     ...(failure === null
@@ -75,6 +83,10 @@ function describe(agent: AgentView): string {
     ["created", time(agent.createdAtMs)],
     ["changed", time(agent.changedAtMs)],
   ]);
+}
+
+function timeOrNever(ms: number | null): string {
+  return ms === null ? "never" : formatDuration(ms);
 }
 
 function checkpointRow(view: CheckpointView): string[] {

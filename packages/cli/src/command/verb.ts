@@ -65,7 +65,7 @@ export function addVerbCommands(program: Command): void {
 }
 
 /** Runs a verb with progress, and prints what came of it. */
-async function carryOut(
+export async function carryOut(
   options: SharedOptions,
   doing: string,
   run: (session: Session) => Promise<{ value: unknown; text: string }>,
@@ -171,7 +171,7 @@ function addCheckpointCommand(program: Command): void {
   });
 }
 
-function stateOf(agent: AgentView): { value: AgentView; text: string } {
+export function stateOf(agent: AgentView): { value: AgentView; text: string } {
   const stored = agent.state === "removed" ? "" : `: ${formatSize(agent.storedBytes)} stored`;
   return { value: agent, text: `Agent "${agent.name}" is ${agent.state}${stored}\n` };
 }

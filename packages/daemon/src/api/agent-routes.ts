@@ -8,9 +8,9 @@ export function agentRoutes(server: FastifyInstance, { commands }: RouteContext)
   serve(server, routes.list, ({ tenant, query }) => commands.list({ tenant, ...query }));
 
   serve(server, routes.create, ({ tenant, body }) => {
-    const { name, image, onCrash, memoryBytes, cpus, diskBytes } = body;
+    const { memoryBytes, cpus, diskBytes, ...rest } = body;
     const shape = { memoryBytes, cpus, diskBytes };
-    return commands.execute({ kind: "create", tenant, name, image, shape, onCrash });
+    return commands.execute({ kind: "create", tenant, shape, ...rest });
   });
 
   serve(server, routes.show, ({ tenant, params }) => commands.show({ tenant, ...params }));

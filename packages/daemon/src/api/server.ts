@@ -14,6 +14,7 @@ import type { DaemonFacts } from "./daemon-routes.ts";
 import { rawErrorAnswer, sendError, sendNotFound, toPerdureError } from "./error-answer.ts";
 import { fileRoutes } from "./file-routes.ts";
 import { processRoutes } from "./process-routes.ts";
+import { restRoutes } from "./rest-routes.ts";
 import { watchTable } from "./serve.ts";
 import { prepareSocket, restrictSocket } from "./socket.ts";
 import { storeRoutes } from "./store-routes.ts";
@@ -98,6 +99,7 @@ function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyI
 
   const context = { commands: options.commands, closing };
   agentRoutes(server, context);
+  restRoutes(server, context);
   processRoutes(server, context);
   fileRoutes(server, context);
   storeRoutes(server, context);

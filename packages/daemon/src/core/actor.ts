@@ -11,8 +11,10 @@ import {
   type CheckpointId,
   type Digest,
   type LayerId,
+  type WhyReason,
 } from "@perdure/protocol";
-import type { Agent } from "./agent.ts";
+import { wakeDueMs, type Agent } from "./agent.ts";
+import { Callers } from "./callers.ts";
 import { Lane } from "./lane.ts";
 import type { Parts } from "./parts.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
@@ -27,6 +29,32 @@ import type {
 } from "./ports/substrate.ts";
 import type { Step } from "./step.ts";
 
+/** Looks after an awake agent (attendant.ts). Times are milliseconds since the epoch. */
+export interface Attendance {
+  /** What needs the agent awake at this moment. */
+  readonly needs: readonly WhyReason[];
+  /** When it will be put to sleep if nothing happens until then. */
+  readonly sleepDueMs: number | null;
+  /** When the first program inside that waits for a time is due. */
+  readonly waitDueMs: number | null;
+  /** As `waitDueMs`, for a sleep that comes before the waits were looked at for long enough. */
+  lookForWait(): Promise<number | null>;
+  /** A checkpoint of the agent, which goes on, begins; call what is returned once it is published. */
+  cutBegins(): (pauseMs: number) => void;
+  /** Settings or holds have changed: looks at once. */
+  nudge(): void;
+}
+
+/** What the engine does for its actors. */
+export interface ActorHooks {
+  /** Called, outside the lane, for what a watched machine does on its own. */
+  readonly onMachineEvent: (actor: Actor, machine: Machine, event: MachineEvent) => void;
+  /** Begins to look after the agent, until `stop` aborts. */
+  readonly attend: (actor: Actor, stop: AbortSignal) => Attendance;
+  /** The agent is to be woken by itself at another time than before. */
+  readonly onDueChanged: () => void;
+}
+
 export class Actor {
   readonly lane = new Lane();
   readonly parts: Parts;
@@ -40,19 +68,19 @@ export class Actor {
   missed: MachineEvent | null = null;
   /** Its row is deleted. */
   gone = false;
-  readonly #onMachineEvent: (actor: Actor, machine: Machine, event: MachineEvent) => void;
+  /** Who is attached from outside. */
+  readonly callers: Callers;
+  /** Looks after the agent while it is awake. */
+  attendance: Attendance | null = null;
+  readonly #hooks: ActorHooks;
   #unwatch: (() => void) | null = null;
   #agent: Agent;
 
-  /** `onMachineEvent` is called, outside the lane, for what a watched machine does on its own. */
-  constructor(
-    parts: Parts,
-    agent: Agent,
-    onMachineEvent: (actor: Actor, machine: Machine, event: MachineEvent) => void,
-  ) {
+  constructor(parts: Parts, agent: Agent, hooks: ActorHooks) {
     this.parts = parts;
     this.#agent = agent;
-    this.#onMachineEvent = onMachineEvent;
+    this.#hooks = hooks;
+    this.callers = new Callers(parts.clock);
   }
 
   get agent(): Agent {
@@ -78,7 +106,9 @@ export class Actor {
       { kind: "update-agent", agent, expectedRevision: this.#agent.revision },
       ...also,
     ]);
+    const before = this.#agent;
     this.#agent = agent;
+    if (wakeDueMs(agent) !== wakeDueMs(before)) this.#hooks.onDueChanged();
   }
 
   step(step: Step): Promise<void> {
@@ -166,13 +196,19 @@ export class Actor {
     });
   }
 
-  /** Begins to follow what the machine does on its own. */
+  /** Begins to follow what the machine does on its own, and to look after the agent. */
   watch(): void {
     const machine = this.requireMachine();
-    this.#unwatch?.();
-    this.#unwatch = machine.onEvent((event) => {
-      this.#onMachineEvent(this, machine, event);
+    this.unwatch();
+    const stop = new AbortController();
+    const unwatch = machine.onEvent((event) => {
+      this.#hooks.onMachineEvent(this, machine, event);
     });
+    this.attendance = this.#hooks.attend(this, stop.signal);
+    this.#unwatch = () => {
+      stop.abort();
+      unwatch();
+    };
   }
 
   get isWatched(): boolean {
@@ -182,6 +218,7 @@ export class Actor {
   unwatch(): void {
     this.#unwatch?.();
     this.#unwatch = null;
+    this.attendance = null;
   }
 
   /** Lets go of machine and link handles; says why to those who are attached. */
@@ -194,6 +231,11 @@ export class Actor {
     this.base = null;
     this.missed = null;
   }
+}
+
+/** Whether a moment, milliseconds since the epoch, has come. */
+export function isPast({ parts }: Actor, atMs: number | null): boolean {
+  return atMs !== null && atMs <= parts.clock.nowMs();
 }
 
 /** What an image boots from, as the substrate wants it. */

@@ -9,6 +9,7 @@ import type {
   CheckpointId,
   Digest,
   Failure,
+  Hold,
   LayerId,
   MachineShape,
   OnCrash,
@@ -52,6 +53,23 @@ export interface Agent {
   readonly template: Digest;
   readonly shape: MachineShape;
   readonly onCrash: OnCrash;
+  /** Put to sleep after this long without anything that needs it awake; null: never. */
+  readonly idleAfterMs: number | null;
+  /** A checkpoint is taken this often while something changes; null: never. */
+  readonly checkpointEveryMs: number | null;
+  /** Those that have ended among them, until the next change. */
+  readonly holds: readonly Hold[];
+  /** When its owner wants it woken. */
+  readonly wakeAtMs: number | null;
+  /** While it sleeps: when the first program inside that waits for a time is due. */
+  readonly waitDueMs: number | null;
+  /** Who put it to sleep last: its owner, or itself by being idle. */
+  readonly asleepBecause: "asked" | "idle" | null;
+  /** Why it is quarantined, and the state that it is released to. */
+  readonly quarantine: {
+    readonly reason: string;
+    readonly from: "asleep" | "stopped" | "failed";
+  } | null;
   readonly head: Head | null;
   readonly lease: Lease | null;
   /** Newest disk while there is no machine: what a cold start boots. Null before the first. */
@@ -65,7 +83,14 @@ export interface Agent {
   readonly changedAtMs: number;
 }
 
-export function agentView(agent: Agent): AgentView {
+/** When a sleeping agent is woken by itself; null: it is not. */
+export function wakeDueMs({ state, wakeAtMs, waitDueMs }: Agent): number | null {
+  if (state !== "asleep" || (wakeAtMs === null && waitDueMs === null)) return null;
+  return Math.min(wakeAtMs ?? Infinity, waitDueMs ?? Infinity);
+}
+
+/** @param nowMs holds that have ended by then are left out */
+export function agentView(agent: Agent, nowMs: number): AgentView {
   return {
     id: agent.id,
     name: agent.name,
@@ -76,6 +101,11 @@ export function agentView(agent: Agent): AgentView {
     image: agent.image,
     shape: agent.shape,
     onCrash: agent.onCrash,
+    idleAfterMs: agent.idleAfterMs,
+    checkpointEveryMs: agent.checkpointEveryMs,
+    holds: agent.holds.filter(({ untilMs }) => untilMs > nowMs),
+    wakeAtMs: agent.wakeAtMs,
+    waitDueMs: agent.waitDueMs,
     head: agent.head?.checkpoint ?? null,
     storedBytes: agent.storedBytes,
     failure: agent.failure,

@@ -11,6 +11,7 @@ import type {
   CheckpointView,
   DoctorReport,
   Exit,
+  Hold,
   LetOut,
   ListResponse,
   MachineShape,
@@ -18,6 +19,7 @@ import type {
   ProcessView,
   VerifyEvent,
   WakeReport,
+  Why,
 } from "@perdure/protocol";
 import type { FileFacts, GuestExec } from "./ports/guest-link.ts";
 
@@ -42,6 +44,43 @@ export interface Create {
   readonly image: string;
   readonly shape: MachineShape;
   readonly onCrash: OnCrash;
+  /** Absent: as the daemon's settings say. */
+  readonly idleAfterMs?: number | null;
+  /** Absent: as the daemon's settings say. */
+  readonly checkpointEveryMs?: number | null;
+}
+
+/** Changes settings of an agent in whatever state it is; what is absent stays as it is. */
+export interface Configure extends Target {
+  readonly kind: "configure";
+  readonly onCrash?: OnCrash;
+  readonly idleAfterMs?: number | null;
+  readonly checkpointEveryMs?: number | null;
+  readonly wakeAtMs?: number | null;
+}
+
+/** Keeps the agent awake for so long; wakes it where it is asleep. It can still be put to sleep on demand. */
+export interface HoldAwake extends Target {
+  readonly kind: "hold";
+  readonly forMs: number;
+  readonly reason: string;
+}
+
+/** Ends a hold before its time. Does nothing where it has ended. */
+export interface EndHold extends Target {
+  readonly kind: "end-hold";
+  readonly hold: number;
+}
+
+/** Lets nobody in but the operator, and nothing out: an awake agent is put to sleep. */
+export interface Quarantine extends Target {
+  readonly kind: "quarantine";
+  readonly reason: string;
+}
+
+/** The operator's word that a quarantined agent may go on: it is what it was, not woken yet. */
+export interface Release extends Target {
+  readonly kind: "release";
 }
 
 /** Starts a program and answers as soon as it runs. Wakes the agent first where it is asleep. */
@@ -120,6 +159,11 @@ export interface Signal extends ProcessTarget {
 
 export type Command =
   | Create
+  | Configure
+  | HoldAwake
+  | EndHold
+  | Quarantine
+  | Release
   | Exec
   | Sleep
   | Wake
@@ -136,6 +180,11 @@ export type Command =
 /** What each kind of command answers when it is done and verified. */
 export interface Results {
   create: AgentView;
+  configure: AgentView;
+  hold: Hold;
+  "end-hold": AgentView;
+  quarantine: AgentView;
+  release: AgentView;
   exec: { readonly process: number; readonly pid: number; readonly generation: number };
   sleep: AgentView;
   wake: LetOut;
@@ -197,6 +246,8 @@ export interface Commands {
   show(target: Target): Promise<AgentView>;
   /** What the gate found at the newest wake; null where the agent was never let out. */
   report(target: Target): Promise<WakeReport | null>;
+  /** Why it is awake or not, and what would change that. */
+  why(target: Target): Promise<Why>;
   /** Oldest first. */
   checkpoints(target: Target): Promise<readonly CheckpointView[]>;
   /**

@@ -2,24 +2,17 @@
  * Create: waking a fork of the template. The new agent gets an identity of its own before anything
  * in it thaws; a create that dies half-way leaves no agent (its caller was never answered).
  */
-import { makeId, PerdureError, type MachineShape, type OnCrash } from "@perdure/protocol";
+import { makeId, PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
+import type { Create } from "./command.ts";
 import type { Parts } from "./parts.ts";
 import { raise } from "./raise.ts";
 import { removeFiles } from "./remove.ts";
 import { ensureTemplate } from "./template.ts";
 
-export interface CreateRequest {
-  readonly tenant: string;
-  readonly name: string;
-  readonly image: string;
-  readonly shape: MachineShape;
-  readonly onCrash: OnCrash;
-}
-
 /** Checks the request, makes sure of the template, and stores the agent's row: its name is taken. */
-export async function prepare(parts: Parts, request: CreateRequest): Promise<Agent> {
+export async function prepare(parts: Parts, request: Create): Promise<Agent> {
   const { tenant, name } = request;
   await assertAgentNameFree(parts, tenant, name);
   const image = await parts.images.resolve(request.image);
@@ -37,15 +30,30 @@ export async function prepare(parts: Parts, request: CreateRequest): Promise<Age
     template: template.key,
     shape: request.shape,
     onCrash: request.onCrash,
+    idleAfterMs: given(request.idleAfterMs, parts.defaults.idleAfterMs),
+    checkpointEveryMs: given(request.checkpointEveryMs, parts.defaults.checkpointEveryMs),
     disk: template.layer === null ? [] : [template.layer.id],
   });
 }
 
+type NewFacts =
+  | "name"
+  | "tenant"
+  | "image"
+  | "template"
+  | "shape"
+  | "onCrash"
+  | "idleAfterMs"
+  | "checkpointEveryMs"
+  | "disk";
+
+/** Null says something: never. */
+function given(value: number | null | undefined, otherwise: number | null): number | null {
+  return value === undefined ? otherwise : value;
+}
+
 /** Stores the row of an agent that does not run yet: its name is taken. @throws `agent_exists` */
-export async function insertAgent(
-  parts: Parts,
-  facts: Pick<Agent, "name" | "tenant" | "image" | "template" | "shape" | "onCrash" | "disk">,
-): Promise<Agent> {
+export async function insertAgent(parts: Parts, facts: Pick<Agent, NewFacts>): Promise<Agent> {
   const nowMs = parts.clock.nowMs();
   const agent: Agent = {
     id: makeId("ag", nowMs, parts.clock.randomBytes(10)),
@@ -58,6 +66,11 @@ export async function insertAgent(
     failure: null,
     report: null,
     storedBytes: 0,
+    holds: [],
+    wakeAtMs: null,
+    waitDueMs: null,
+    asleepBecause: null,
+    quarantine: null,
     resetsAtMs: [],
     createdAtMs: nowMs,
     changedAtMs: nowMs,

@@ -18,16 +18,18 @@ import {
   type ProcessView,
   type VerifyEvent,
   type WakeReport,
+  type Why,
 } from "@perdure/protocol";
 import { Actor } from "./actor.ts";
-import { agentView, type Agent } from "./agent.ts";
+import { agentView, wakeDueMs, type Agent } from "./agent.ts";
+import { Alarm } from "./alarm.ts";
+import { Attendant } from "./attendant.ts";
+import { bringUp, carryOut, type Door } from "./carry-out.ts";
 import { checkpointView } from "./checkpoint.ts";
 import type {
   Command,
   Commands,
   FileWrite,
-  Fork,
-  LetOut,
   ListQuery,
   ProcessOutput,
   ProcessTarget,
@@ -35,23 +37,16 @@ import type {
   Results,
   Target,
 } from "./command.ts";
-import { assertAgentNameFree, firstWake, prepare } from "./create.ts";
-import { forkPoint, prepareFork, wakeFork } from "./fork.ts";
+import { firstWake, prepare } from "./create.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
 import type { Parts } from "./parts.ts";
 import type { FileFacts } from "./ports/guest-link.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
-import { recover } from "./recover.ts";
-import { drop } from "./drop.ts";
-import { remove } from "./remove.ts";
 import { collectAll, isSettled, restart, settle, giveUp } from "./restart.ts";
-import { restore } from "./restore.ts";
-import { sleep, takeCheckpoint } from "./sleep.ts";
-import { startCold } from "./start.ts";
-import { stop } from "./stop.ts";
 import { verifyAgent } from "./verify.ts";
 import { wake } from "./wake.ts";
+import { whyOf } from "./why.ts";
 
 /** Waits before what a failed verb left is settled: doubled with each try, from the first to the longest. */
 const SETTLE_FIRST_MS = 1_000;
@@ -73,10 +68,12 @@ export class Engine implements Commands {
   /** Agents that are settled again and again until it works. */
   readonly #settling = new Set<AgentId>();
   readonly #closing = new AbortController();
+  readonly #alarm: Alarm;
 
   constructor(parts: Parts, doctor: () => Promise<DoctorReport>) {
     this.#parts = parts;
     this.#doctor = doctor;
+    this.#alarm = new Alarm(parts, this.#wakeDue, this.#closing.signal);
     parts.state.onReserve?.((held) =>
       held
         ? parts.log("info", "There is room on the disk again; new agents are taken on")
@@ -91,6 +88,7 @@ export class Engine implements Commands {
   async restart(): Promise<void> {
     const hold = (id: AgentId, work: (actor: Actor) => Promise<void>) => this.#hold(id, work);
     await restart(this.#parts, hold);
+    this.#alarm.nudge();
     collectAll(this.#parts, hold, () => this.#isClosing).catch((error: unknown) => {
       const { message } = PerdureError.from(error);
       this.#parts.log("warn", "Collecting after the restart failed", { message });
@@ -120,22 +118,18 @@ export class Engine implements Commands {
 
   async #perform(command: Command): Promise<Results[Command["kind"]]> {
     if (command.kind !== "create")
-      return this.#use(command, (actor) => this.#change(actor, command));
+      return this.#use(command, (actor) => carryOut(actor, command, this.#door));
     const { id } = await prepare(this.#parts, command);
-    return this.#raiseNew(id, (actor) => this.#bringUp(actor, () => firstWake(actor)));
+    return this.#raiseNew(id, (actor) => bringUp(actor, () => firstWake(actor)));
   }
 
-  /** Holds the origin's lane: what the fork is read from stays there meanwhile. */
-  async #fork(origin: Actor, { name, checkpoint }: Fork): Promise<LetOut> {
-    ruleFor("fork", origin.agent);
-    await assertAgentNameFree(this.#parts, origin.agent.tenant, name);
-    const row = await forkPoint(origin, checkpoint);
-    const { id } = await prepareFork(origin, row, name);
-    return this.#raiseNew(id, async (fork) => {
-      await this.#bringUp(fork, () => wakeFork(fork, origin, row));
-      return letOut(fork);
-    });
-  }
+  readonly #door: Door = {
+    alone: (actor, work, urgent) => this.#alone(actor, work, urgent),
+    aloneWithoutMachine: (actor, work) =>
+      this.#alone(actor, work, true, (error) => giveUp(actor, error)),
+    wakeForCall: (actor) => this.#wakeForCall(actor),
+    raiseNew: (id, work) => this.#raiseNew(id, work),
+  };
 
   /** `work` on an agent whose row was just stored. */
   async #raiseNew<T>(id: AgentId, work: (actor: Actor) => Promise<T>): Promise<T> {
@@ -147,104 +141,22 @@ export class Engine implements Commands {
     }
   }
 
-  async #bringUp(actor: Actor, raise: () => Promise<void>): Promise<AgentView> {
-    try {
-      await raise();
-    } catch (error) {
-      if (actor.agent.state !== "awake") throw error;
-      // It was let out: it is there, and a second try would meet its name.
-      const { message } = PerdureError.from(error);
-      this.#parts.log("warn", "A new agent is awake; what comes after failed", {
-        agent: actor.id,
-        message,
-      });
-    }
-    return agentView(actor.agent);
-  }
-
-  async #change(
-    actor: Actor,
-    command: Exclude<Command, { kind: "create" }>,
-  ): Promise<Results[Command["kind"]]> {
-    const exclusive = <T>(work: () => Promise<T>, urgent = false): Promise<T> =>
-      this.#alone(actor, work, urgent);
-    switch (command.kind) {
-      case "exec":
-        return inside.exec(actor, this.#wakeForCall, command);
-      case "signal":
-        await inside.signal(actor, this.#wakeForCall, command);
-        return undefined;
-      case "sleep":
-        await exclusive(async () => {
-          if (ruleFor("sleep", actor.agent) === "does") await sleep(actor);
-        });
-        return agentView(actor.agent);
-      case "wake":
-        await exclusive(async () => {
-          const rule = ruleFor("wake", actor.agent);
-          if (rule === "does") await wake(actor);
-          if (rule === "recovers") await recover(actor, undefined);
-        }, true);
-        return letOut(actor);
-      case "checkpoint":
-        return exclusive(async () => {
-          ruleFor("checkpoint", actor.agent);
-          return checkpointView(await takeCheckpoint(actor, command.name ?? null));
-        });
-      case "stop":
-        await exclusive(async () => {
-          const rule = ruleFor("stop", actor.agent);
-          if (rule === "nothing") return;
-          if (rule === "wakes") await wake(actor);
-          await stop(actor);
-        });
-        return agentView(actor.agent);
-      case "start":
-        await exclusive(async () => {
-          if (ruleFor("start", actor.agent) === "does")
-            await startCold(actor, { fallback: "stopped" });
-        }, true);
-        return letOut(actor);
-      case "recover":
-        await this.#aloneWithoutMachine(actor, async () => {
-          ruleFor("recover", actor.agent);
-          await recover(actor, command.from);
-        });
-        return letOut(actor);
-      case "restore":
-        await exclusive(async () => {
-          ruleFor("restore", actor.agent);
-          await restore(actor, command.checkpoint);
-        }, true);
-        return letOut(actor);
-      case "drop":
-        await exclusive(async () => {
-          ruleFor("drop", actor.agent);
-          await drop(actor, command.checkpoint);
-        });
-        return agentView(actor.agent);
-      case "fork":
-        return exclusive(() => this.#fork(actor, command));
-      case "remove":
-        await this.#aloneWithoutMachine(actor, async () => {
-          ruleFor("remove", actor.agent);
-          await remove(actor);
-        });
-        return agentView(actor.agent);
-    }
-  }
-
   async list(query: ListQuery): Promise<ListResponse> {
     const agents = await this.#parts.state.listAgents({ ...query, limit: query.limit + 1 });
     const page = agents.slice(0, query.limit);
     return {
-      agents: page.map(agentView),
+      agents: page.map((agent) => agentView(agent, this.#parts.clock.nowMs())),
       next: agents.length > page.length ? (page.at(-1)?.name ?? null) : null,
     };
   }
 
   async show(target: Target): Promise<AgentView> {
-    return agentView(await this.#find(target));
+    return agentView(await this.#find(target), this.#parts.clock.nowMs());
+  }
+
+  async why(target: Target): Promise<Why> {
+    const agent = await this.#find(target);
+    return whyOf(agent, this.#slots.get(agent.id)?.loaded?.attendance ?? null);
   }
 
   async report(target: Target): Promise<WakeReport | null> {
@@ -300,6 +212,19 @@ export class Engine implements Commands {
     return this.#use(target, (actor) => inside.writeFile(actor, this.#wakeForCall, target, bytes));
   }
 
+  /** For the alarm. Whoever woke it or put it off meanwhile has won. */
+  readonly #wakeDue = (id: AgentId): Promise<void> =>
+    this.#hold(id, (actor) =>
+      this.#alone(
+        actor,
+        async () => {
+          const dueMs = wakeDueMs(actor.agent);
+          if (dueMs !== null && dueMs <= this.#parts.clock.nowMs()) await wake(actor);
+        },
+        true,
+      ),
+    );
+
   /** For a call that needs the agent awake. */
   readonly #wakeForCall = async (actor: Actor): Promise<void> => {
     const wakeIfAsleep = async (): Promise<void> => {
@@ -307,11 +232,6 @@ export class Engine implements Commands {
     };
     await this.#alone(actor, wakeIfAsleep, true);
   };
-
-  /** As `#alone`, for verbs that do without the machine where it cannot be taken over. */
-  #aloneWithoutMachine<T>(actor: Actor, work: () => Promise<T>): Promise<T> {
-    return this.#alone(actor, work, true, (error) => giveUp(actor, error));
-  }
 
   /** Runs `work` alone on the agent, once it is settled. */
   #alone<T>(
@@ -401,7 +321,15 @@ export class Engine implements Commands {
   async #load(id: AgentId): Promise<Actor> {
     const agent = await this.#parts.state.agent(id);
     if (agent === null) throw new PerdureError("agent_not_found", `No agent has the id "${id}"`);
-    return new Actor(this.#parts, agent, this.#onMachineEvent);
+    return new Actor(this.#parts, agent, {
+      onMachineEvent: this.#onMachineEvent,
+      attend: (actor, stop) => {
+        const alone = (work: () => Promise<void>): Promise<void> =>
+          this.#hold(id, () => this.#alone(actor, work, false));
+        return new Attendant(actor, alone, AbortSignal.any([stop, this.#closing.signal]));
+      },
+      onDueChanged: () => this.#alarm.nudge(),
+    });
   }
 
   readonly #onMachineEvent = (actor: Actor, machine: Machine, event: MachineEvent): void => {
@@ -432,10 +360,6 @@ export class Engine implements Commands {
 /** Whether the last verb left it in a state that is none to stay in. */
 function isLeft(actor: Actor): boolean {
   return actor.lane.idle && !isSettled(actor);
-}
-
-function letOut(actor: Actor): LetOut {
-  return { agent: agentView(actor.agent), report: actor.agent.report };
 }
 
 function rethrow(error: unknown): never {

@@ -26,7 +26,7 @@ import { assertRecorded, verifiedChecks } from "./wake.ts";
 export async function forkPoint(origin: Actor, wanted?: string): Promise<CheckpointRow> {
   if (wanted !== undefined) return findCheckpoint(origin, wanted);
   const { name, state, head } = origin.agent;
-  if (state === "awake") return takeCheckpoint(origin, null);
+  if (state === "awake") return takeCheckpoint(origin, { kind: "named", name: null });
   const newest = head?.continued === false ? head.checkpoint : null;
   const row = newest === null ? null : await origin.parts.state.checkpoint(newest);
   if (row !== null) return row;
@@ -39,11 +39,13 @@ export async function forkPoint(origin: Actor, wanted?: string): Promise<Checkpo
 
 /** Stores the row of the fork: its name is taken. @throws `agent_exists` */
 export function prepareFork(
-  { agent: { tenant, image, template, shape, onCrash }, parts }: Actor,
+  { agent, parts }: Actor,
   { layers }: CheckpointRow,
   name: string,
 ): Promise<Agent> {
-  return insertAgent(parts, { name, tenant, image, template, shape, onCrash, disk: layers });
+  const { tenant, image, template, shape, onCrash, idleAfterMs, checkpointEveryMs } = agent;
+  const settings = { onCrash, idleAfterMs, checkpointEveryMs };
+  return insertAgent(parts, { name, tenant, image, template, shape, ...settings, disk: layers });
 }
 
 /** Makes the fork's files and wakes it; on failure nothing of it is left. Holds the origin's lane. */

@@ -22,6 +22,19 @@ async function withLink<T>(
   wake: (actor: Actor) => Promise<unknown>,
   call: (link: GuestLink, machine: Machine) => Promise<T>,
 ): Promise<T> {
+  const leave = actor.callers.enter();
+  try {
+    return await withAwakeLink(actor, wake, call);
+  } finally {
+    leave();
+  }
+}
+
+async function withAwakeLink<T>(
+  actor: Actor,
+  wake: (actor: Actor) => Promise<unknown>,
+  call: (link: GuestLink, machine: Machine) => Promise<T>,
+): Promise<T> {
   for (let wakes = 0; ; wakes++) {
     const done = await actor.lane.shared(async () => {
       const { machine } = actor;
@@ -107,7 +120,7 @@ async function afterLane<T>(
   const { link, machine } = await withLink(actor, wake, (live, itsMachine) =>
     Promise.resolve({ link: live, machine: itsMachine }),
   );
-  return said(actor, machine, call(link));
+  return actor.callers.during(said(actor, machine, call(link)));
 }
 
 export async function readFile(
@@ -126,7 +139,7 @@ export async function readFile(
 function eachSaid<T>(actor: Actor, machine: Machine, pieces: AsyncIterable<T>): AsyncIterable<T> {
   return {
     [Symbol.asyncIterator](): AsyncIterator<T> {
-      const inner = pieces[Symbol.asyncIterator]();
+      const inner = actor.callers.reading(pieces[Symbol.asyncIterator]());
       return {
         next: () => said(actor, machine, inner.next()),
         return: async () => (await inner.return?.()) ?? { done: true, value: undefined },

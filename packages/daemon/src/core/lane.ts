@@ -24,6 +24,11 @@ export class Lane {
     return this.#queue.filter((turn) => turn.urgent).length;
   }
 
+  /** Whether a verb has the lane or waits for it. */
+  get isExclusive(): boolean {
+    return this.#exclusiveRunning || this.#queue.some((turn) => turn.exclusive);
+  }
+
   get idle(): boolean {
     return this.#queue.length === 0 && this.#sharedRunning === 0 && !this.#exclusiveRunning;
   }

@@ -21,6 +21,11 @@ const table: Readonly<Record<Verb, readonly [Outcome, Outcome, Outcome, Outcome,
   stop: ["does", "wakes", "nothing", quarantined, failed],
   start: ["nothing", "agent_state", "does", quarantined, failed],
   recover: ["agent_state", "does", "does", "does", "does"],
+  configure: ["does", "does", "does", "does", "does"],
+  hold: ["does", "wakes", "agent_state", quarantined, failed],
+  "end-hold": ["does", "does", "does", "does", "does"],
+  quarantine: ["does", "does", "does", "nothing", "does"],
+  release: ["agent_state", "agent_state", "agent_state", "does", failed],
   remove: ["does", "does", "does", "does", "does"],
 };
 const verbs = Object.keys(table) as Verb[];

@@ -19,6 +19,11 @@ export type Verb =
   | "stop"
   | "start"
   | "recover"
+  | "configure"
+  | "hold"
+  | "end-hold"
+  | "quarantine"
+  | "release"
   | "remove";
 
 /**
@@ -43,6 +48,11 @@ const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
   stop: row("does", "wakes", "nothing", "refuses", "refuses"),
   start: row("nothing", "refuses", "does", "refuses", "refuses"),
   recover: row("refuses", "does", "does", "does", "does"),
+  configure: row("does", "does", "does", "does", "does"),
+  hold: row("does", "wakes", "refuses", "refuses", "refuses"),
+  "end-hold": row("does", "does", "does", "does", "does"),
+  quarantine: row("does", "does", "does", "nothing", "does"),
+  release: row("refuses", "refuses", "refuses", "does", "refuses"),
   remove: row("does", "does", "does", "does", "does"),
 };
 
@@ -97,6 +107,7 @@ function wayOut(name: string, state: SettledState): string {
     case "stopped":
       return `"perdure start ${name}" boots it from its disk`;
     case "quarantined":
+      return `"perdure release ${name}" lets it go on as it is; "perdure recover ${name} --from checkpoint|disk" begins anew from a cut`;
     case "failed":
       return `"perdure wake ${name}" or "perdure recover ${name} --from checkpoint|disk" leads out`;
   }

@@ -41,6 +41,19 @@ export const engineLimits = {
   pausedRetryMs: 2_000,
   /** Tries to make a guest answer that goes on after such a pause; then the next call does it. */
   pausedAnswersMax: 30,
+  /** Share of one CPU above which programs inside keep an agent awake, between two looks. */
+  idleCpuShare: 0.05,
+  /** Longest time between two looks at an awake agent. */
+  lookEveryMsMax: 15_000,
+  /** A wait inside that is due so soon is waited for awake. */
+  waitNearMs: 5_000,
+  /** Wakes of the alarm at once. */
+  alarmWakesMax: 8,
+  /** Longest time until the alarm looks at the wall clock again. */
+  alarmLookEveryMsMax: 30_000,
+  /** After a wake of the alarm that failed; doubled with each further one, up to the longest. */
+  alarmRetryMs: 5_000,
+  alarmRetryMsMax: 300_000,
   /** From what a dying VM breaks first (its link, its monitor, its memory) until its end is known. */
   endKnownMs: 250,
   /** Room asked for beyond the captured pages: device state, page map, manifest, layer. */

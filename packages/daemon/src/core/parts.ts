@@ -1,4 +1,5 @@
 /** The ports that the engine stands on, and the hook that tests use. Only daemon.ts fills this in. */
+import type { Agent } from "./agent.ts";
 import type { CheckpointStore } from "./ports/checkpoint-store.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { GuestLinks } from "./ports/guest-link.ts";
@@ -29,6 +30,8 @@ export interface Parts {
    * a base is memory in the clear on the host's disk.
    */
   readonly ownBaseAboveBytes: () => number;
+  /** For agents whose create says nothing else. */
+  readonly defaults: Pick<Agent, "idleAfterMs" | "checkpointEveryMs">;
   readonly step: StepHook;
   readonly log: Log;
 }

@@ -20,7 +20,7 @@ import {
   type WakeReport,
 } from "@perdure/protocol";
 import type { Head, Lease } from "./agent.ts";
-import type { Actor } from "./actor.ts";
+import { isPast, type Actor } from "./actor.ts";
 import { atOnce } from "./at-once.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
@@ -109,7 +109,7 @@ async function attemptNow(
   const layer = parts.checkpoints.createLayer(actor.id, topLayer, actor.agent.shape.diskBytes);
   layer.catch(() => undefined); // Awaited before the machine gets it, or after the machine was ended.
   let memory = Promise.resolve();
-  let report: WakeReport;
+  let report: WakeReport | null = null;
   try {
     const chain = await actor.disk([...origin.lowerLayers, topLayer]);
     machine = await takeMachine(actor, origin, spec, chain, layer);
@@ -170,6 +170,7 @@ async function attemptNow(
     });
     report = await answering(actor, machine, gate);
     phases.mark("gate");
+    assertMayContinue(actor, report);
     await durable;
     await actor.save({
       state: "awake",
@@ -177,6 +178,9 @@ async function attemptNow(
       head: origin.headAfter,
       disk: null,
       failure: null,
+      waitDueMs: null,
+      wakeAtMs: isPast(actor, actor.agent.wakeAtMs) ? null : actor.agent.wakeAtMs,
+      quarantine: null,
       report: { ...report, letOutAtMs: parts.clock.nowMs(), phases: phases.all },
     });
     phases.mark("record");
@@ -190,6 +194,7 @@ async function attemptNow(
     // The row goes back to what it was and tells nothing of it.
     parts.log("warn", "A wake attempt failed", { agent: actor.id, route: verb, generation, code });
     await undo(actor, machine, [layer, memory], topLayer, origin.fallback);
+    if (report?.verdict === "quarantine") await bar(actor, report, origin.fallback);
     throw why;
   }
   actor.watch();
@@ -203,6 +208,26 @@ async function attemptNow(
   // After a plain wake a cut comes, which does it. Crashes may follow each other without one.
   if (verb !== "wake" && (await compactDisk(actor))) await collectOld(actor);
   return report;
+}
+
+/** @throws `agent_quarantined` where a check of the gate failed */
+function assertMayContinue({ agent: { name } }: Actor, { checks, verdict }: WakeReport): void {
+  if (verdict !== "quarantine") return;
+  const why = checks.filter(({ outcome }) => outcome === "failed").map(({ detail }) => detail);
+  throw new PerdureError(
+    "agent_quarantined",
+    `The wake gate refused to let agent "${name}" out: ${why.join(" ")}`,
+    {
+      hint: `"perdure report ${name}" says more; "perdure release ${name}", "recover" or "restore" lead out`,
+    },
+  );
+}
+
+/** The attempt is undone, and nobody tries again before an operator has said so. A new agent is gone already. */
+async function bar(actor: Actor, report: WakeReport, from: Lease["fallback"]): Promise<void> {
+  if (from === "creating") return;
+  const reason = "The wake gate refused to let it out";
+  await actor.save({ state: "quarantined", quarantine: { reason, from }, report });
 }
 
 /**

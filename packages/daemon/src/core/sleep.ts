@@ -10,7 +10,7 @@
  * A call that arrives before publication cancels the sleep (`sleep_cancelled`).
  */
 import { PAGE_BYTES, PerdureError, type LayerId } from "@perdure/protocol";
-import type { Actor } from "./actor.ts";
+import { isPast, type Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
@@ -25,24 +25,34 @@ import { goOn } from "./reconnect.ts";
 import { draftOf, rowOf, storeStep, type Quiet } from "./publish.ts";
 
 export interface SleepOptions {
-  /** Whether a call that arrives before publication keeps the agent awake. */
-  readonly cancellable: boolean;
+  /** Whether a call that arrives before publication keeps the agent awake; default true. */
+  readonly cancellable?: boolean;
+  /** Default: its owner. */
+  readonly because?: "asked" | "idle";
 }
 
 /** Puts an awake agent to sleep: its checkpoint is published, no process is left. Holds the lane. */
 export async function sleep(
   actor: Actor,
-  { cancellable }: SleepOptions = { cancellable: true },
+  { cancellable = true, because = "asked" }: SleepOptions = {},
 ): Promise<void> {
   const { parts } = actor;
   const machine = actor.requireMachine();
-  await actor.save({ state: "falling-asleep" });
+  const { attendance } = actor;
+  // A time that came while it was awake is over; one that comes from here on wakes it.
+  const wakeAtMs = isPast(actor, actor.agent.wakeAtMs) ? null : actor.agent.wakeAtMs;
+  await actor.save({ state: "falling-asleep", wakeAtMs });
   let row: CheckpointRow;
   try {
     await actor.step("sleep.begun");
     // A VM that is paused for want of room does not answer: its CPUs stand still.
     const link = actor.agent.paused === null ? actor.link : null;
     if (link !== null) await compactDisk(actor);
+    // An idle agent was looked at for all of its idle time.
+    const waitDueMs =
+      because === "idle" || link === null
+        ? (attendance?.waitDueMs ?? null)
+        : ((await attendance?.lookForWait()) ?? null);
     const layers = actor.newestLayers();
     if (link !== null) await flushed(link, engineLimits.flushMs);
     // What is not on the disk yet cannot be dropped.
@@ -87,6 +97,8 @@ export async function sleep(
         paused: null,
         head: { checkpoint: row.id, continued: false },
         disk: layers,
+        waitDueMs,
+        asleepBecause: because,
       },
       [{ kind: "insert-checkpoint", checkpoint: row }],
     );
@@ -103,11 +115,16 @@ export async function sleep(
   await actor.step("sleep.collected");
 }
 
+export interface LiveCut {
+  readonly kind: "named" | "periodic";
+  readonly name: string | null;
+}
+
 /** Takes a checkpoint of an awake agent that goes on. Holds the lane. */
-export async function takeCheckpoint(actor: Actor, name: string | null): Promise<CheckpointRow> {
+export async function takeCheckpoint(actor: Actor, live: LiveCut): Promise<CheckpointRow> {
   const machine = actor.requireMachine();
   try {
-    return await cutAndPublish(actor, machine, name);
+    return await cutAndPublish(actor, machine, live);
   } catch (error) {
     throw await whyFailed(actor, machine, "a checkpoint", error);
   }
@@ -116,7 +133,7 @@ export async function takeCheckpoint(actor: Actor, name: string | null): Promise
 async function cutAndPublish(
   actor: Actor,
   machine: Machine,
-  name: string | null,
+  { kind, name }: LiveCut,
 ): Promise<CheckpointRow> {
   const { parts } = actor;
   actor.assertNotPaused();
@@ -138,13 +155,14 @@ async function cutAndPublish(
     await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
     await actor.step("checkpoint.layer-recorded");
 
+    const cutPublished = actor.attendance?.cutBegins();
     const startMs = parts.clock.monotonicMs();
     const cut = await captureRunning(actor, machine, link, nextTop);
     const pauseMs = Math.round((parts.clock.monotonicMs() - startMs) * 100) / 100;
     await actor.step("checkpoint.thawed");
     await setClock(actor, link);
     const draft = await draftOf(actor, {
-      kind: "named",
+      kind,
       name,
       layers,
       quiet: { frozen: true, clean: cut.clean },
@@ -164,6 +182,7 @@ async function cutAndPublish(
     await actor.save({ head: { checkpoint: row.id, continued: true } }, [
       { kind: "insert-checkpoint", checkpoint: row },
     ]);
+    cutPublished?.(pauseMs);
     await actor.step("checkpoint.published");
     await collectOld(actor);
     await actor.step("checkpoint.collected");

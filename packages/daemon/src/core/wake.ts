@@ -58,7 +58,7 @@ export async function continueFrom(
     capturedOn: manifest.substrate,
     lowerLayers: manifest.disk.layers.map((layer) => layer.id),
     identity: null,
-    verified: verifiedChecks(opened),
+    verified: [...verifiedChecks(opened), checkGeneration(actor, opened)],
     cut: {
       checkpoint,
       kind: manifest.kind,
@@ -69,6 +69,19 @@ export async function continueFrom(
     otherCut,
     headAfter: { checkpoint, continued: true },
   });
+}
+
+/** A checkpoint of a generation that nobody here has given out: the state store has forgotten something (I5). */
+function checkGeneration(
+  { agent }: Actor,
+  { manifest: { generation } }: OpenedCheckpoint,
+): GateCheck {
+  const check = "generations";
+  if (generation <= agent.generation) {
+    return { check, outcome: "passed", detail: `The cut is of generation ${generation}.` };
+  }
+  const detail = `The cut is of generation ${generation}, but only ${agent.generation} were given out: the state store has lost some.`;
+  return { check, outcome: "failed", detail };
 }
 
 /** The manifest must be the very one that the state store published. */

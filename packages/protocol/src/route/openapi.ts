@@ -29,6 +29,8 @@ import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
 import { cutSchema, wakeReportSchema } from "../wake-report.ts";
 import { pathNames } from "./route.ts";
 import type { ApiRoute, Content } from "./route.ts";
+import { holdSchema } from "../rest.ts";
+import { whySchema } from "../why.ts";
 import { routeAreas, routes } from "./table.ts";
 
 /** Schemas with a name of their own in the document; others are named after their operation. */
@@ -48,6 +50,8 @@ const components: Readonly<Record<string, z.ZodType>> = {
   VerifyEvent: verifyEventSchema,
   VerifiedPart: verifiedPartSchema,
   DoctorReport: doctorReportSchema,
+  Hold: holdSchema,
+  Why: whySchema,
   Health: healthSchema,
   Metrics: metricsSchema,
   Error: errorBodySchema,

@@ -40,7 +40,7 @@ export type Content = JsonContent | StreamContent | BytesContent;
 
 /** One route. Paths are as in `/v1/agents/:agent`. */
 export interface ApiRoute {
-  readonly method: "GET" | "POST" | "PUT" | "DELETE";
+  readonly method: "DELETE" | "GET" | "PATCH" | "POST" | "PUT";
   readonly path: `/v1/${string}`;
   /** What it does, in one sentence for whoever calls it. */
   readonly summary: string;

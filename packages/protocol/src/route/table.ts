@@ -3,12 +3,14 @@ import { agentRoutes } from "./agent.ts";
 import { daemonRoutes } from "./daemon.ts";
 import { fileRoutes } from "./file.ts";
 import { processRoutes } from "./process.ts";
+import { restRoutes } from "./rest.ts";
 import type { ApiRoute } from "./route.ts";
 import { storeRoutes } from "./store.ts";
 
 /** Area → its routes, in the order of the documents. */
 export const routeAreas = {
   Agents: agentRoutes,
+  Rest: restRoutes,
   Programs: processRoutes,
   Files: fileRoutes,
   Storage: storeRoutes,
@@ -17,6 +19,7 @@ export const routeAreas = {
 
 export const routes = {
   ...agentRoutes,
+  ...restRoutes,
   ...processRoutes,
   ...fileRoutes,
   ...storeRoutes,

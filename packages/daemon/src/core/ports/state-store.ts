@@ -43,6 +43,8 @@ export interface StateStore {
   listAgents(query: AgentQuery): Promise<readonly Agent[]>;
   /** Every agent, removed ones included: for recovery at start. */
   allAgents(): Promise<readonly Agent[]>;
+  /** Sleeping agents that are woken by themselves, whose turn comes first first. */
+  dueWakes(limit: number): Promise<readonly { readonly id: AgentId; readonly dueMs: number }[]>;
   /** Oldest first. */
   checkpoints(agent: AgentId): Promise<readonly CheckpointRow[]>;
   checkpoint(id: CheckpointId): Promise<CheckpointRow | null>;

@@ -1,16 +1,17 @@
 /** Statements on table `agent`. */
 import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import { PerdureError } from "@perdure/protocol";
-import type { Agent } from "../../core/agent.ts";
+import { wakeDueMs, type Agent } from "../../core/agent.ts";
 import type { AgentQuery } from "../../core/ports/state-store.ts";
 
 export const agentSql = {
   insert: `
-    INSERT INTO agent (id, tenant, name, state, revision, document)
-    VALUES (:id, :tenant, :name, :state, :revision, :document)`,
+    INSERT INTO agent (id, tenant, name, state, revision, wake_due_ms, document)
+    VALUES (:id, :tenant, :name, :state, :revision, :wakeDueMs, :document)`,
   update: `
     UPDATE agent
-       SET tenant = :tenant, name = :name, state = :state, revision = :revision, document = :document
+       SET tenant = :tenant, name = :name, state = :state, revision = :revision,
+           wake_due_ms = :wakeDueMs, document = :document
      WHERE id = :id AND revision = :expectedRevision`,
   delete: `DELETE FROM agent WHERE id = :id`,
   byId: `SELECT document FROM agent WHERE id = :id`,
@@ -27,6 +28,10 @@ export const agentSql = {
      WHERE tenant = :tenant AND state = :state AND state <> 'removed'
        AND name >= :from AND name < :end AND name <> :after
      ORDER BY name LIMIT :limit`,
+  dueWakes: `
+    SELECT id, wake_due_ms AS dueMs FROM agent
+     WHERE wake_due_ms IS NOT NULL
+     ORDER BY wake_due_ms LIMIT :limit`,
   all: `SELECT document FROM agent ORDER BY id`,
 } as const;
 
@@ -40,6 +45,7 @@ export function prepareAgentRows(database: DatabaseSync) {
   const byName = database.prepare(agentSql.byName);
   const list = database.prepare(agentSql.list);
   const listInState = database.prepare(agentSql.listInState);
+  const dueWakes = database.prepare(agentSql.dueWakes);
   const all = database.prepare(agentSql.all);
   return {
     insert: (agent: Agent): void => {
@@ -66,6 +72,8 @@ export function prepareAgentRows(database: DatabaseSync) {
           : listInState.all({ ...parameters, state: query.state });
       return rows.flatMap((row) => parse(row) ?? []);
     },
+    dueWakes: (limit: number) =>
+      dueWakes.all({ limit }).map(({ id, dueMs }) => ({ id: String(id), dueMs: Number(dueMs) })),
     all: (): Agent[] => all.all().flatMap((row) => parse(row) ?? []),
   };
 }
@@ -75,9 +83,10 @@ function nameRange({ prefix = "", after = "" }: AgentQuery) {
   return { from: after > prefix ? after : prefix, end: `${prefix}\u{10ffff}`, after };
 }
 
-function columns({ id, tenant, name, state, revision, ...rest }: Agent) {
-  const document = JSON.stringify({ id, tenant, name, state, revision, ...rest });
-  return { id, tenant, name, state, revision, document };
+function columns(agent: Agent) {
+  const { id, tenant, name, state, revision } = agent;
+  const document = JSON.stringify(agent);
+  return { id, tenant, name, state, revision, wakeDueMs: wakeDueMs(agent), document };
 }
 
 function refuseTakenName<T>(agent: Agent, write: () => T): T {

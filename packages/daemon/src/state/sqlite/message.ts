@@ -8,6 +8,7 @@ export type StoreRequest =
   | { readonly kind: "agentByName"; readonly tenant: string; readonly name: string }
   | { readonly kind: "listAgents"; readonly query: AgentQuery }
   | { readonly kind: "allAgents" }
+  | { readonly kind: "dueWakes"; readonly limit: number }
   | { readonly kind: "checkpoints"; readonly agent: string }
   | { readonly kind: "checkpoint"; readonly id: string }
   | { readonly kind: "close" };

@@ -4,7 +4,7 @@
  * `ballast.ts` for what happens on a full disk.
  */
 import { Worker } from "node:worker_threads";
-import { PerdureError } from "@perdure/protocol";
+import { PerdureError, type AgentId } from "@perdure/protocol";
 import type { Agent } from "../../core/agent.ts";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
 import type { StateStore } from "../../core/ports/state-store.ts";
@@ -39,6 +39,8 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
       (await call({ kind: "agentByName", tenant, name })) as Agent | null,
     listAgents: async (query) => (await call({ kind: "listAgents", query })) as Agent[],
     allAgents: async () => (await call({ kind: "allAgents" })) as Agent[],
+    dueWakes: async (limit) =>
+      (await call({ kind: "dueWakes", limit })) as { id: AgentId; dueMs: number }[],
     checkpoints: async (agent) => (await call({ kind: "checkpoints", agent })) as CheckpointRow[],
     checkpoint: async (id) => (await call({ kind: "checkpoint", id })) as CheckpointRow | null,
     onReserve: (listener) => thread.onBallast(listener),

@@ -117,6 +117,8 @@ function read({ agents, checkpoints }: Rows, request: Read): unknown {
       return agents.list(request.query);
     case "allAgents":
       return agents.all();
+    case "dueWakes":
+      return agents.dueWakes(request.limit);
     case "checkpoints":
       return checkpoints.ofAgent(request.agent);
     case "checkpoint":

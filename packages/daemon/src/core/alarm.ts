@@ -1,0 +1,108 @@
+/**
+ * Alarm: wakes sleeping agents when they are due, by their owner's word or for a program inside that waits.
+ *
+ * What is due is read from the state store, so that a daemon that starts again knows it as well; one that was
+ * down meanwhile wakes late, once. A wake that fails is tried again, later each time; meanwhile others go on.
+ */
+import { PerdureError, type AgentId } from "@perdure/protocol";
+import { engineLimits } from "./limit.ts";
+import type { Parts } from "./parts.ts";
+
+interface Failed {
+  readonly tries: number;
+  /** Monotonic milliseconds. */
+  readonly againMs: number;
+}
+
+export class Alarm {
+  readonly #parts: Parts;
+  readonly #wake: (id: AgentId) => Promise<void>;
+  readonly #closing: AbortSignal;
+  readonly #waking = new Set<AgentId>();
+  readonly #failed = new Map<AgentId, Failed>();
+  #nudged = new AbortController();
+  #running = false;
+
+  /** `wake` wakes the agent if it still sleeps and is still due. */
+  constructor(parts: Parts, wake: (id: AgentId) => Promise<void>, closing: AbortSignal) {
+    this.#parts = parts;
+    this.#wake = wake;
+    this.#closing = closing;
+  }
+
+  /** Looks at what is due: at the start of the daemon, and whenever an agent has got another due time. */
+  nudge(): void {
+    this.#nudged.abort();
+    if (this.#running) return;
+    this.#running = true;
+    void this.#run().finally(() => (this.#running = false));
+  }
+
+  /** Until nothing is due any more, or the daemon closes. */
+  async #run(): Promise<void> {
+    while (!this.#closing.aborted) {
+      this.#nudged = new AbortController();
+      const until = AbortSignal.any([this.#closing, this.#nudged.signal]);
+      const ms = await this.#wakeDue().catch((error: unknown) => {
+        if (!this.#closing.aborted) {
+          const { message } = PerdureError.from(error);
+          this.#parts.log("warn", "What is due could not be read", { message });
+        }
+        return engineLimits.alarmLookEveryMsMax;
+      });
+      if (ms === null && !until.aborted) return;
+      try {
+        await this.#parts.clock.wait(ms ?? 0, until);
+      } catch (error) {
+        if (!until.aborted) throw error;
+      }
+    }
+  }
+
+  /** Wakes all that are due. Returns how long nothing else is; null: nothing will be. */
+  async #wakeDue(): Promise<number | null> {
+    const { state, clock } = this.#parts;
+    const limit = engineLimits.alarmWakesMax + this.#waking.size + this.#failed.size;
+    const due = await state.dueWakes(limit);
+    if (due.length === 0) return null;
+    const nowMs = clock.nowMs();
+    // The wall clock may be set meanwhile: it is looked at again before long.
+    let nextMs: number = engineLimits.alarmLookEveryMsMax;
+    for (const { id, dueMs } of due) {
+      if (this.#waking.has(id)) continue;
+      const againMs = (this.#failed.get(id)?.againMs ?? 0) - clock.monotonicMs();
+      const inMs = Math.max(dueMs - nowMs, againMs, 0);
+      if (inMs === 0 && this.#waking.size < engineLimits.alarmWakesMax) void this.#wakeOne(id);
+      else if (inMs > 0) nextMs = Math.min(nextMs, inMs);
+    }
+    return nextMs;
+  }
+
+  async #wakeOne(id: AgentId): Promise<void> {
+    this.#waking.add(id);
+    try {
+      await this.#wake(id);
+      this.#failed.delete(id);
+    } catch (error) {
+      const { code, message } = PerdureError.from(error);
+      if (code === "agent_not_found") this.#failed.delete(id);
+      else if (!this.#closing.aborted) {
+        const tries = (this.#failed.get(id)?.tries ?? 0) + 1;
+        const waitMs = Math.min(
+          engineLimits.alarmRetryMs * 2 ** (tries - 1),
+          engineLimits.alarmRetryMsMax,
+        );
+        this.#failed.set(id, { tries, againMs: this.#parts.clock.monotonicMs() + waitMs });
+        this.#parts.log("warn", "An agent that was due could not be woken", {
+          agent: id,
+          code,
+          message,
+          tries,
+        });
+      }
+    } finally {
+      this.#waking.delete(id);
+      this.nudge();
+    }
+  }
+}

@@ -1,0 +1,47 @@
+/** Holds and settings: what the owner says about an agent's rest. Stored in its row; its attendance looks at once. */
+import { PerdureError, restLimits, type Hold } from "@perdure/protocol";
+import type { Actor } from "./actor.ts";
+import type { Configure, HoldAwake } from "./command.ts";
+
+/** Changes settings; what is absent stays as it is. Holds the lane. */
+export async function configure(actor: Actor, command: Configure): Promise<void> {
+  const { onCrash, idleAfterMs, checkpointEveryMs, wakeAtMs } = command;
+  await actor.save({
+    ...(onCrash === undefined ? {} : { onCrash }),
+    ...(idleAfterMs === undefined ? {} : { idleAfterMs }),
+    ...(checkpointEveryMs === undefined ? {} : { checkpointEveryMs }),
+    ...(wakeAtMs === undefined ? {} : { wakeAtMs }),
+  });
+  actor.attendance?.nudge();
+}
+
+/** Holds the awake agent. Holds the lane. @throws `too_many` */
+export async function hold(actor: Actor, { forMs, reason }: HoldAwake): Promise<Hold> {
+  const nowMs = actor.parts.clock.nowMs();
+  const { holds } = actor.agent;
+  const live = holds.filter(({ untilMs }) => untilMs > nowMs);
+  if (live.length >= restLimits.holdsMax) {
+    const { name } = actor.agent;
+    throw new PerdureError(
+      "too_many",
+      `Agent "${name}" has ${live.length} holds, at most ${restLimits.holdsMax} fit`,
+      {
+        hint: `"perdure hold ${name} --end HOLD" ends one; "perdure show ${name}" lists them`,
+      },
+    );
+  }
+  const id = 1 + Math.max(0, ...holds.map((one) => one.id));
+  const made: Hold = { id, reason, untilMs: nowMs + forMs };
+  await actor.save({ holds: [...live, made] });
+  actor.attendance?.nudge();
+  return made;
+}
+
+/** Ends a hold before its time. Holds the lane. */
+export async function endHold(actor: Actor, hold: number): Promise<void> {
+  const { holds } = actor.agent;
+  const left = holds.filter(({ id }) => id !== hold);
+  if (left.length === holds.length) return;
+  await actor.save({ holds: left });
+  actor.attendance?.nudge();
+}

@@ -1,0 +1,108 @@
+/**
+ * Agents that rest by themselves, on real VMs. Witnesses: the host's process table, files inside, the guest's
+ * own clock. Idle times are short here; what is asserted is order, never how long something took.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { countsOn, readCount, startCounter } from "./counter.ts";
+import { DaemonUnderTest, until } from "./daemon-under-test.ts";
+import { crash, refusal } from "./host-view.ts";
+
+const IDLE_MS = 4_000;
+const PATIENCE_MS = 120_000;
+
+const under = new DaemonUnderTest();
+beforeAll(() => under.start());
+afterAll(async () => {
+  expect(await under.end()).toEqual([]);
+});
+
+const state = async (name: string): Promise<string> => (await under.client.show(name)).state;
+const asleep = (name: string) =>
+  until(`agent ${name} to fall asleep`, async () => (await state(name)) === "asleep", PATIENCE_MS);
+
+test("C30 an idle agent sleeps, a busy one and a held one do not, and a call wakes it", async () => {
+  const { client } = under;
+  await client.create({ name: "r1", idleAfterMs: IDLE_MS });
+  await under.sh("r1", "echo kept > /dev/shm/kept");
+  await asleep("r1");
+  expect(under.vmPids()).toHaveLength(1); // The spare.
+  expect((await client.why("r1")).reasons).toMatchObject([{ reason: "idle" }]);
+  expect(await under.sh("r1", "cat /dev/shm/kept")).toBe("kept");
+
+  const busy = await client.exec("r1", ["/bin/sh", "-c", "while :; do :; done"]);
+  await until(
+    "the busy program to be seen",
+    async () => (await client.why("r1")).reasons.some(({ reason }) => reason === "busy"),
+    PATIENCE_MS,
+  );
+  const { id } = await client.hold("r1", { forMs: 600_000, reason: "a test" });
+  await busy.signal("SIGKILL");
+  await until(
+    "the hold to be all that keeps it awake",
+    async () => (await client.why("r1")).reasons.every(({ reason }) => reason === "hold"),
+    PATIENCE_MS,
+  );
+  expect(await state("r1")).toBe("awake");
+  await client.endHold("r1", id);
+  await asleep("r1");
+});
+
+test("C33 a program that waits is woken when it is due, across a restart of the daemon", async () => {
+  const { client } = under;
+  await client.create({ name: "r2", idleAfterMs: IDLE_MS });
+  await client.exec("r2", ["/bin/sh", "-c", "sleep 30 && touch /home/user/done"]);
+  const dueMs = Date.now() + 30_000;
+  await asleep("r2");
+  const { waitDueMs } = await client.show("r2");
+  expect(Math.abs((waitDueMs ?? 0) - dueMs)).toBeLessThan(5_000);
+  await under.restart();
+  await until("the agent to be woken", async () => (await state("r2")) === "awake", PATIENCE_MS);
+  expect(Date.now()).toBeGreaterThan(dueMs - 2_000);
+  expect((await under.client.report("r2"))?.route).toBe("wake");
+});
+
+test("an owner's word wakes it at its time", async () => {
+  const { client } = under;
+  await client.create({ name: "r3" });
+  await client.sleep("r3");
+  await client.configure("r3", { wakeAtMs: Date.now() + 3_000 });
+  await until("the agent to be woken", async () => (await state("r3")) === "awake", PATIENCE_MS);
+  expect((await client.show("r3")).wakeAtMs).toBeNull();
+});
+
+test("periodic checkpoints are taken while something changes, and a crash goes back to the last one", async () => {
+  const { client } = under;
+  await client.create({ name: "r4", checkpointEveryMs: 2_000 });
+  await startCounter(under, "r4");
+  const periodic = async () =>
+    (await client.checkpoints("r4")).filter(({ kind }) => kind === "periodic");
+  await until("a periodic checkpoint", async () => (await periodic()).length > 0, PATIENCE_MS);
+  const first = (await periodic())[0];
+  await until(
+    "the next one",
+    async () => ((await periodic())[0]?.createdAtMs ?? 0) > (first?.createdAtMs ?? 0),
+    PATIENCE_MS,
+  );
+  const before = await readCount(under, "r4");
+  await crash(under, (await client.show("r4")).id);
+  await until("the crash to be seen", async () => (await state("r4")) === "failed");
+  const { report } = await client.wake("r4");
+  expect(report).toMatchObject({ route: "recover", cut: { kind: "periodic", memory: true } });
+  const after = await readCount(under, "r4");
+  expect(after.pid).toBe(before.pid);
+  await countsOn(under, "r4", after.count);
+});
+
+test("a quarantined agent lets nobody in until it is released, and goes on as it was", async () => {
+  const { client } = under;
+  await client.create({ name: "r5" });
+  await startCounter(under, "r5");
+  const { pid, count } = await readCount(under, "r5");
+  await client.quarantine("r5", "a test");
+  expect((await refusal(client.wake("r5"))).code).toBe("agent_quarantined");
+  expect((await refusal(client.exec("r5", ["true"]))).code).toBe("agent_quarantined");
+  await client.release("r5");
+  const after = await readCount(under, "r5");
+  expect(after.pid).toBe(pid);
+  expect(after.count).toBeGreaterThanOrEqual(count);
+});
