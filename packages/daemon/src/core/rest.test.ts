@@ -105,7 +105,7 @@ describe("idle", () => {
     expect(await stateAfter(100_000)).toBe("asleep");
   });
 
-  test("looking at it, and the daemon's own looks, keep nothing awake (C31)", async () => {
+  test("looking at it keeps nothing awake, whoever looks (C31)", async () => {
     await world.execute(create("a1"));
     for (let i = 0; i < 9; i++) {
       await world.time.advance(10_000);
