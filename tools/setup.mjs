@@ -33,6 +33,7 @@ const requirements = {
   "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
   mke2fs: "e2fsprogs",
   resize2fs: "e2fsprogs",
+  setfattr: "attr",
   depmod: "kmod",
   xz: "xz-utils",
   setpriv: "util-linux",

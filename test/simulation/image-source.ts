@@ -25,6 +25,8 @@ export const image: Image = {
   guestAgent: { sha256: "4".repeat(64) as Digest, version: "0.1.0", protocol: 1 },
   packages: [],
   recipe: "5".repeat(64) as Digest,
+  config: null,
+  archive: null,
 };
 
 export function createImageSource(): ImageSource {

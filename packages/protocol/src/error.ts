@@ -23,16 +23,6 @@ const table = {
   not_found: row(404, "never", "There is no such route."),
   not_supported: row(501, "never", "This build or host cannot do that."),
   too_large: row(413, "never", "The body is larger than the limit named in the message."),
-  idempotency_conflict: row(
-    422,
-    "never",
-    "The `Idempotency-Key` was sent before with another request.",
-  ),
-  idempotency_unfinished: row(
-    409,
-    "check",
-    "A request with this `Idempotency-Key` was begun; how it ended is not known.",
-  ),
   // Agents
   agent_not_found: row(404, "never", "No agent has this name or id."),
   agent_exists: row(409, "never", "Another agent already has this name."),
@@ -113,6 +103,12 @@ const table = {
   // Images and templates
   image_not_found: row(404, "never", "No image has this name or id."),
   image_build_failed: row(500, "safe", "The image could not be built."),
+  image_archive_invalid: row(
+    422,
+    "never",
+    "The archive is broken, or holds something that no image may hold.",
+  ),
+  image_in_use: row(409, "never", "An agent stands on the image, so it cannot be removed."),
   image_lint_failed: row(422, "never", "The image holds keys or fixed identities."),
   template_failed: row(500, "safe", "The image could not be booted into a template."),
   // Host

@@ -5,6 +5,7 @@ export * from "./canonical-json.ts";
 export * from "./duration.ts";
 export * from "./error.ts";
 export * from "./id.ts";
+export * from "./image.ts";
 export * from "./manifest.ts";
 export * from "./rest.ts";
 export * from "./route/openapi.ts";

@@ -29,8 +29,9 @@ export function processRoutes(server: FastifyInstance, { commands, closing }: Ro
     return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
   });
 
-  serve(server, routes.signal, async ({ tenant, params, body }) => {
+  serve(server, routes.signal, async ({ tenant, params, body, reply }) => {
     await commands.execute({ kind: "signal", tenant, ...params, ...body });
+    return reply.send();
   });
 
   server.register((scope, _options, done) => {
@@ -42,9 +43,10 @@ export function processRoutes(server: FastifyInstance, { commands, closing }: Ro
         parsed(null, body);
       },
     );
-    serve(scope, routes.stdin, async ({ tenant, params, query: { end }, request }) => {
+    serve(scope, routes.stdin, async ({ tenant, params, query: { end }, request, reply }) => {
       const bytes = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
       await commands.writeStdin({ tenant, ...params }, bytes, end);
+      return reply.send();
     });
     done();
   });

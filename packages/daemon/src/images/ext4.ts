@@ -19,9 +19,16 @@ ext4 = {
 }
 `;
 
+/** As in the settings above. */
+const blockBytes = 4096;
+
 export interface Ext4Options {
   /** Length of the file. */
   readonly bytes: number;
+  /** Files, folders and links that it has room for; absent: as many as usual for its length. */
+  readonly inodes?: number;
+  /** The length that it may be grown to while it is in use; absent: 1024 times its own. */
+  readonly growsToBytes?: number;
   /** Time of everything the tool makes itself, seconds since 1970. */
   readonly epochSeconds: number;
   /** Runs mke2fs; the builder wraps it where file owners are not the real ones. */
@@ -46,11 +53,15 @@ export async function makeExt4(
     "nodiscard",
     `hash_seed=${fileSystemUuid}`,
     "root_owner=0:0",
+    ...(options.growsToBytes === undefined
+      ? []
+      : [`resize=${String(options.growsToBytes / blockBytes)}`]),
   ];
   await options.run(
     "mke2fs",
     [
       ...["-q", "-F", "-t", "ext4", "-m", "0", "-J", "size=32", "-U", fileSystemUuid],
+      ...(options.inodes === undefined ? [] : ["-N", String(options.inodes)]),
       ...["-E", extended.join(","), "-d", root, file],
     ],
     {

@@ -4,7 +4,7 @@
  * it happens in temporary directories that get their names when they are whole.
  */
 import { existsSync } from "node:fs";
-import { link, mkdir, readFile, rm, statfs, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, statfs, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { PerdureError, sha256Hex } from "@perdure/protocol";
 import type { Digest } from "@perdure/protocol";
@@ -19,14 +19,13 @@ import {
   makeBuildDirectory,
   publishDirectory,
   removeLeftovers,
-  replaceFile,
 } from "./durable-file.ts";
 import { describeGuestAgent } from "./guest-agent.ts";
-import { fileNames, imageId, recordFile, writeRecord } from "./image-record.ts";
+import { fileNames } from "./image-record.ts";
 import type { Content, ImageRecord } from "./image-record.ts";
-import { createImageStore, imageNamePattern } from "./image-store.ts";
 import { buildInitramfs } from "./initramfs.ts";
 import { extractKernel } from "./kernel.ts";
+import { assertImageName, publishImage } from "./publish-image.ts";
 import { recipeDigest, recipes } from "./recipe.ts";
 import type { ImageKind, KernelRecipe, RootfsRecipe } from "./recipe.ts";
 import { buildRootfs } from "./rootfs.ts";
@@ -70,11 +69,7 @@ interface RootfsPart {
  */
 export async function buildImage(options: BuildOptions): Promise<Image> {
   const { directory, name } = options;
-  if (!imageNamePattern.test(name)) {
-    throw new PerdureError("bad_request", `Cannot name an image "${name}"`, {
-      hint: "Use up to 63 lower-case letters, digits, dots, dashes and underscores.",
-    });
-  }
+  assertImageName(name);
   const report = options.report ?? (() => undefined);
   await mkdir(path.join(directory, "names"), { recursive: true });
   await mkdir(path.join(directory, "parts"), { recursive: true });
@@ -133,21 +128,13 @@ async function build(
     packages: rootfs?.packages ?? [],
     recipe: recipeDigest(recipe),
   };
-  const id = imageId(record);
-  const store = createImageStore(directory);
-  const existing = await store.resolve(id).catch(() => null);
-  if (existing === null) {
-    const image = await makeBuildDirectory(directory);
-    await link(path.join(kernel.path, fileNames.kernel), path.join(image, fileNames.kernel));
-    if (rootfs !== null) {
-      await link(path.join(rootfs.path, fileNames.rootfs), path.join(image, fileNames.rootfs));
-    }
-    await writeFile(path.join(image, fileNames.initramfs), initramfs);
-    await writeFile(path.join(image, recordFile), writeRecord(record));
-    await publishDirectory(image, path.join(directory, id));
-  }
-  await replaceFile(path.join(directory, "names", name), `${id}\n`);
-  return store.resolve(id);
+  const initramfsPath = path.join(workspace, fileNames.initramfs);
+  await writeFile(initramfsPath, initramfs);
+  return publishImage(directory, workspace, record, {
+    kernel: path.join(kernel.path, fileNames.kernel),
+    initramfs: initramfsPath,
+    rootfs: rootfs === null ? null : path.join(rootfs.path, fileNames.rootfs),
+  });
 }
 
 /** Kernels and root file systems by the digest of their recipe. */

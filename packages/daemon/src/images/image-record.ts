@@ -1,9 +1,10 @@
 /** `image.json`: what an image's directory says about itself. Canonical JSON, version 1. */
 import path from "node:path";
-import { canonicalJson, digestOf, digestSchema } from "@perdure/protocol";
-import type { CanonicalValue, Digest } from "@perdure/protocol";
+import { canonicalJson, digestOf, digestSchema, imageConfigSchema } from "@perdure/protocol";
+import type { CanonicalValue, Digest, ImageConfig } from "@perdure/protocol";
 import type {
   Image,
+  ImageArchive,
   ImageFile,
   ImageGuestAgent,
   ImagePackage,
@@ -36,6 +37,9 @@ export interface ImageRecord {
   readonly guestAgent: ImageGuestAgent;
   readonly packages: readonly ImagePackage[];
   readonly recipe: Digest;
+  /** Absent where the image is none of a container. */
+  readonly config?: ImageConfig;
+  readonly archive?: ImageArchive;
 }
 
 /** The id of an image: what its VMs run, and nothing about when or where it was built. */
@@ -45,6 +49,7 @@ export function imageId(record: ImageRecord): Digest {
     initramfs: record.initramfs.sha256,
     kernel: record.kernel.sha256,
     rootfs: record.rootfs?.sha256 ?? null,
+    ...(record.config === undefined ? {} : { config: digestOf(record.config) }),
   }) as Digest;
 }
 
@@ -78,7 +83,9 @@ export function readRecord(text: string): ImageRecord | null {
     value.packages.every(
       (entry) =>
         isObject(entry) && typeof entry.name === "string" && typeof entry.version === "string",
-    );
+    ) &&
+    (value.config === undefined || imageConfigSchema.safeParse(value.config).success) &&
+    (value.archive === undefined || isArchive(value.archive));
   return whole ? (value as ImageRecord) : null;
 }
 
@@ -98,7 +105,19 @@ export function toImage(record: ImageRecord, directory: string): Image {
     guestAgent: record.guestAgent,
     packages: record.packages,
     recipe: record.recipe,
+    config: record.config ?? null,
+    archive: record.archive ?? null,
   };
+}
+
+function isArchive(value: unknown): value is ImageArchive {
+  return (
+    isObject(value) &&
+    typeof value.digest === "string" &&
+    (value.reference === null || typeof value.reference === "string") &&
+    Array.isArray(value.notices) &&
+    value.notices.every((notice) => typeof notice === "string")
+  );
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

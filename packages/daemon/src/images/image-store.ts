@@ -11,14 +11,11 @@
 import { readFile, readdir, stat } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
-import { PerdureError, digestSchema } from "@perdure/protocol";
+import { PerdureError, digestSchema, imageNameSchema } from "@perdure/protocol";
 import type { Digest } from "@perdure/protocol";
 import type { Image, ImageFile, ImageSource } from "../core/ports/image-source.ts";
 import { readRecord, recordFile, toImage } from "./image-record.ts";
 import { nearestName } from "./nearest-name.ts";
-
-/** A name for an image: shorter than an id, so that neither is taken for the other. */
-export const imageNamePattern = /^[a-z0-9][a-z0-9._-]{0,62}$/;
 
 /** Where images are kept unless told otherwise: `PERDURE_IMAGES`, or a place that suits the user. */
 export function defaultImagesDirectory(
@@ -100,7 +97,7 @@ function inQuotes(name: string): string {
 
 /** The id that a name stands for, or `null`. */
 async function readName(directory: string, name: string): Promise<string | null> {
-  if (!imageNamePattern.test(name)) return null;
+  if (!imageNameSchema.safeParse(name).success) return null;
   const text = await readFile(path.join(directory, "names", name), "utf8").catch(() => "");
   return isId(text.trim()) ? text.trim() : null;
 }

@@ -32,3 +32,28 @@ test("tools see nothing of the host's environment but the way out", () => {
   expect(Object.keys(environment)).not.toContain("SECRET");
   expect(Object.keys(environment)).not.toContain("SSL_CERT_FILE");
 });
+
+test("a tool reads what it is given", async () => {
+  const bytes = async function* (): AsyncGenerator<Buffer> {
+    yield Buffer.from("one ");
+    yield await Promise.resolve(Buffer.alloc(1 << 20, "x"));
+  };
+  expect(await runTool("wc", ["-c"], { stdin: bytes() })).toBe(`${(1 << 20) + 4}\n`);
+});
+
+test("a tool whose input fails is ended, and the failure is told", async () => {
+  const broken = async function* (): AsyncGenerator<Buffer> {
+    yield await Promise.resolve(Buffer.from("x"));
+    throw new Error("the layer is broken");
+  };
+  await expect(runTool("cat", [], { stdin: broken() })).rejects.toThrow("the layer is broken");
+});
+
+test("a tool that stops reading tells why itself", async () => {
+  const endless = async function* (): AsyncGenerator<Buffer> {
+    for (;;) yield await Promise.resolve(Buffer.alloc(1 << 16));
+  };
+  await expect(
+    runTool("sh", ["-c", "echo no room >&2; exit 4"], { stdin: endless() }),
+  ).rejects.toMatchObject({ message: '"sh" ended with exit code 4\nno room' });
+});

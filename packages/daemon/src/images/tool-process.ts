@@ -3,7 +3,10 @@
  * of the host's finds its way into an image, and turns their failures into errors a person can use.
  */
 import { spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import type { FileHandle } from "node:fs/promises";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
 import { PerdureError } from "@perdure/protocol";
 
 /** Kept of a tool's error output. */
@@ -15,6 +18,8 @@ export interface ToolOptions {
   readonly cwd?: string;
   /** Where standard output goes; returned as a string where absent. */
   readonly stdout?: FileHandle;
+  /** Written to standard input. Where it throws, the tool is ended and the error passed on. */
+  readonly stdin?: AsyncIterable<Uint8Array>;
   /** Called for each line of standard error. */
   readonly onLine?: (line: string) => void;
 }
@@ -28,8 +33,10 @@ export async function runTool(
   const child = spawn(command, args, {
     cwd: options.cwd ?? "/",
     env: { ...cleanEnvironment(), ...options.env },
-    stdio: ["ignore", options.stdout?.fd ?? "pipe", "pipe"],
+    stdio: [options.stdin === undefined ? "ignore" : "pipe", options.stdout?.fd ?? "pipe", "pipe"],
   });
+  const fed = options.stdin === undefined ? null : feed(child, options.stdin);
+  fed?.catch(() => undefined); // Awaited when the tool has ended.
   const output: Buffer[] = [];
   let errors = "";
   let line = "";
@@ -46,6 +53,7 @@ export async function runTool(
       resolve(code === 0 ? null : `ended with ${signal ?? `exit code ${String(code)}`}`);
     });
   });
+  await fed;
   if (ended === null) return Buffer.concat(output).toString("utf8");
   const tail = errors.trim().split("\n").slice(-6).join("\n");
   if (/No space left on device/i.test(errors)) {
@@ -55,6 +63,20 @@ export async function runTool(
     );
   }
   throw new PerdureError("image_build_failed", `"${command}" ${ended}\n${tail}`.trimEnd());
+}
+
+/** A tool that stops reading has its reason, which its end tells. @throws what `bytes` throws */
+async function feed(child: ChildProcess, bytes: AsyncIterable<Uint8Array>): Promise<void> {
+  const { stdin } = child;
+  if (stdin === null) return;
+  try {
+    await pipeline(Readable.from(bytes, { objectMode: false }), stdin);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "EPIPE" || code === "ERR_STREAM_PREMATURE_CLOSE") return;
+    child.kill("SIGKILL");
+    throw error;
+  }
 }
 
 /** What tools see of the host: where programs are, where temporary files go, and the way out. */

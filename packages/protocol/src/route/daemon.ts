@@ -39,7 +39,6 @@ export const daemonRoutes = {
     status: 202,
     answers: [json(z.object({}))],
     mutates: true,
-    repeat: "again",
     scope: "admin",
   },
   openapi: {

@@ -36,7 +36,6 @@ export const fileRoutes = {
     status: 204,
     answers: [],
     mutates: true,
-    repeat: "again",
     scope: "use",
   },
 } as const satisfies Record<string, ApiRoute>;

@@ -15,7 +15,6 @@ import {
   onCrashSchema,
 } from "../agent.ts";
 import {
-  apiLimits,
   checkpointViewSchema,
   doctorReportSchema,
   errorBodySchema,
@@ -28,7 +27,7 @@ import {
 } from "../api.ts";
 import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
 import { cutSchema, wakeReportSchema } from "../wake-report.ts";
-import { pathNames, takesKey } from "./route.ts";
+import { pathNames } from "./route.ts";
 import type { ApiRoute, Content } from "./route.ts";
 import { holdSchema } from "../rest.ts";
 import { whySchema } from "../why.ts";
@@ -74,26 +73,9 @@ export function openApiDocument(version: string): Json {
     },
     tags: Object.keys(routeAreas).map((name) => ({ name })),
     paths: paths(names),
-    components: {
-      schemas: schemas(names),
-      parameters: { IdempotencyKey: idempotencyKey },
-      headers: { IdempotencyReplayed: idempotencyReplayed },
-    },
+    components: { schemas: schemas(names) },
   };
 }
-
-const idempotencyKey: Json = {
-  name: "Idempotency-Key",
-  in: "header",
-  required: false,
-  description: `The same request with the same key is carried out once, and its answer is given again for ${apiLimits.idempotencyKeptMs / 3_600_000} hours.`,
-  schema: { type: "string", pattern: "^[\\x21-\\x7e]{1,257}$" },
-};
-
-const idempotencyReplayed: Json = {
-  description: "The answer to an earlier request with the same Idempotency-Key.",
-  schema: { const: "true" },
-};
 
 /** `/v1/agents/:agent` → `/v1/agents/{agent}` */
 export function openApiPath(path: string): string {
@@ -172,7 +154,6 @@ function operationOf(operation: string, area: string, route: ApiRoute, names: Na
   const parameters = [
     ...parametersOf(route.params, "path", pathNames(route.path)),
     ...parametersOf(route.query, "query"),
-    ...(takesKey(route) ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
   ];
   return {
     operationId: operation,
@@ -197,18 +178,11 @@ function requestBody(body: Content, names: Names): Json {
   return { required, content: contentOf(body, names) };
 }
 
-function success(route: ApiRoute, names: Names): Json {
-  const { status, answers, answerHeaders } = route;
+function success({ status, answers, answerHeaders }: ApiRoute, names: Names): Json {
   const contents = answers.map((answer) => contentOf(answer, names));
-  const headers = {
-    ...(answerHeaders === undefined ? {} : headersOf(answerHeaders)),
-    ...(takesKey(route)
-      ? { "Idempotency-Replayed": { $ref: "#/components/headers/IdempotencyReplayed" } }
-      : {}),
-  };
   return {
     description: descriptions[status],
-    ...(Object.keys(headers).length === 0 ? {} : { headers }),
+    ...(answerHeaders === undefined ? {} : { headers: headersOf(answerHeaders) }),
     ...(contents.length === 0 ? {} : { content: Object.assign({}, ...contents) as Json }),
   };
 }

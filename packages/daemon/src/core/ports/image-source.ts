@@ -4,7 +4,7 @@
  * An image is what a template is booted from: a kernel, an initramfs that holds the guest agent, and
  * a root file system. All three are immutable files, named by what they contain.
  */
-import type { Digest } from "@perdure/protocol";
+import type { Digest, ImageConfig } from "@perdure/protocol";
 
 /** One immutable file of an image. */
 export interface ImageFile {
@@ -47,8 +47,22 @@ export interface Image {
   readonly guestAgent: ImageGuestAgent;
   /** Sorted by name; empty where there is no root file system. */
   readonly packages: readonly ImagePackage[];
-  /** Digest of the recipe that it was built from. */
+  /** Digest of the recipe that it was built from, or of the archive's image that it was made from. */
   readonly recipe: Digest;
+  /** How programs run in its agents unless a call says otherwise; null: as user "user", in its home. */
+  readonly config: ImageConfig | null;
+  /** The archive that it was imported from; null where it was built here. */
+  readonly archive: ImageArchive | null;
+}
+
+/** What is known of the container image that an image was imported from. */
+export interface ImageArchive {
+  /** Digest of its configuration, as container tools show it: `sha256:…`. */
+  readonly digest: string;
+  /** What the archive called it, or null. */
+  readonly reference: string | null;
+  /** What was not taken over, or deserves a look, in sentences. */
+  readonly notices: readonly string[];
 }
 
 export interface ImageSource {
