@@ -61,6 +61,13 @@ function apiPage(): string {
     "answers it at `GET /v1/openapi.json`. Bodies are JSON unless said otherwise; a refusal or failure is",
     "one of the [errors](errors.md). `:agent` is a name or an id. An answer may have more fields one day.",
     "",
+    "A route that changes something takes an `Idempotency-Key`. The same request with the same key is carried",
+    "out once; a repeat gets its answer, with `Idempotency-Replayed: true`, for 24 hours: also while the first",
+    "is under way, and after the daemon was killed. Another request with that key is `idempotency_conflict`.",
+    "Where it is not known how the first ended, a repeat is `idempotency_unfinished`; `sleep`, `wake`, `stop`,",
+    "`start` and `writeFile` are carried out again instead. Errors that are `safe` to repeat are not kept, nor",
+    "is any of `writeFile`, whose bodies are compared in whole. On a full disk keys outlive no daemon.",
+    "",
     "The scope is what a caller must be allowed: `read` < `use` < `admin`. The operation also names the",
     "method of the SDK.",
     ...Object.entries(routeAreas).flatMap(([area, routes]) => [

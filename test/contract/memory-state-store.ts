@@ -3,15 +3,21 @@ import { PerdureError } from "@perdure/protocol";
 import type { AgentId, CheckpointId } from "@perdure/protocol";
 import { wakeDueMs, type Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
+import type {
+  KeptRequest,
+  KeptRequestBounds,
+} from "../../packages/daemon/src/core/kept-request.ts";
 import type { StateChange, StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
 
 interface Tables {
   readonly agents: Map<AgentId, Agent>;
   readonly checkpoints: Map<CheckpointId, CheckpointRow>;
+  /** By principal and key. */
+  readonly requests: Map<string, KeptRequest>;
 }
 
 export function createMemoryStateStore(): StateStore {
-  let tables: Tables = { agents: new Map(), checkpoints: new Map() };
+  let tables: Tables = { agents: new Map(), checkpoints: new Map(), requests: new Map() };
   let closed = false;
 
   const answer = async <T>(work: (tables: Tables) => T): Promise<T> => {
@@ -29,7 +35,11 @@ export function createMemoryStateStore(): StateStore {
       const copied = structuredClone(changes);
       if (closed)
         return Promise.reject(new PerdureError("store_failed", "The state store is closed"));
-      const draft = { agents: new Map(tables.agents), checkpoints: new Map(tables.checkpoints) };
+      const draft = {
+        agents: new Map(tables.agents),
+        checkpoints: new Map(tables.checkpoints),
+        requests: new Map(tables.requests),
+      };
       try {
         for (const change of copied) apply(draft, change);
       } catch (error) {
@@ -62,6 +72,8 @@ export function createMemoryStateStore(): StateStore {
     checkpoints: (agent) =>
       answer(({ checkpoints }) => [...checkpoints.values()].filter((row) => row.agent === agent)),
     checkpoint: (id) => answer(({ checkpoints }) => checkpoints.get(id) ?? null),
+    request: (principal, key) =>
+      answer(({ requests }) => requests.get(slotOf({ principal, key })) ?? null),
     close: () => {
       closed = true;
       return Promise.resolve();
@@ -69,7 +81,7 @@ export function createMemoryStateStore(): StateStore {
   };
 }
 
-function apply({ agents, checkpoints }: Tables, change: StateChange): void {
+function apply({ agents, checkpoints, requests }: Tables, change: StateChange): void {
   const refuse = (message: string): never => {
     throw new PerdureError("store_failed", message);
   };
@@ -112,6 +124,47 @@ function apply({ agents, checkpoints }: Tables, change: StateChange): void {
         if (agent === change.id) checkpoints.delete(id);
       }
       return;
+    case "insert-request": {
+      const { request, sinceMs } = change;
+      const kept = requests.get(slotOf(request));
+      if (kept !== undefined && kept.atMs >= sinceMs) {
+        throw new PerdureError("idempotency_conflict", `Key "${request.key}" is kept already`);
+      }
+      requests.delete(slotOf(request));
+      requests.set(slotOf(request), request);
+      return;
+    }
+    case "answer-request": {
+      const kept = requests.get(slotOf(change));
+      if (kept !== undefined) requests.set(slotOf(change), { ...kept, answer: change.answer });
+      return;
+    }
+    case "release-request":
+      requests.delete(slotOf(change));
+      return;
+    case "collect-requests":
+      collect(requests, change.bounds);
+      return;
+  }
+}
+
+function slotOf({ principal, key }: Pick<KeptRequest, "principal" | "key">): string {
+  return `${principal} ${key}`;
+}
+
+function collect(requests: Tables["requests"], bounds: KeptRequestBounds): void {
+  let [count, bytes] = [0, 0];
+  const counts = new Map<string, number>();
+  for (const [slot, { principal, answer, atMs }] of [...requests].reverse()) {
+    count += 1;
+    bytes += Buffer.byteLength(answer?.body ?? "");
+    counts.set(principal, (counts.get(principal) ?? 0) + 1);
+    const isOver =
+      atMs < bounds.sinceMs ||
+      (counts.get(principal) ?? 0) > bounds.ofPrincipalMax ||
+      count > bounds.countMax ||
+      bytes > bounds.bytesMax;
+    if (isOver) requests.delete(slot);
   }
 }
 

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
 import { sampleAgent, sampleCheckpoint } from "./state-store-sample.ts";
+import { requestContract } from "./state-store-request.ts";
 
 export function stateStoreContract(
   implementation: string,
@@ -204,6 +205,8 @@ export function stateStoreContract(
       expect(await store.checkpoint(checkpoint.id)).toBeNull();
       expect(await store.checkpoints(agent.id)).toEqual([]);
     });
+
+    requestContract(() => store);
 
     it("does what was asked before close, and refuses what comes after", async () => {
       const agent = sampleAgent("a1");

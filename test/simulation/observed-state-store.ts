@@ -101,6 +101,7 @@ export function observedStateStore(options: ObservedStateStoreOptions): StateSto
     dueWakes: (limit) => ask("dueWakes", () => store.dueWakes(limit)),
     checkpoints: (agent) => ask("checkpoints", () => store.checkpoints(agent)),
     checkpoint: (id) => ask("checkpoint", () => store.checkpoint(id)),
+    request: (principal, key) => ask("request", () => store.request(principal, key)),
     close: () => ask("close", () => store.close()),
   };
 }

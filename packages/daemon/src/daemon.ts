@@ -11,6 +11,7 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
 import type { Metrics } from "@perdure/protocol";
+import { RequestKeeper } from "./api/request-keeper.ts";
 import { openApiServer } from "./api/server.ts";
 import { openKeyRing } from "./checkpoints/key-ring.ts";
 import { openLocalCheckpointStore } from "./checkpoints/local/local-checkpoint-store.ts";
@@ -76,6 +77,9 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   await using opened = new AsyncDisposableStack();
   const state = await openSqliteStateStore({ path: join(home, "perdure.db") });
   opened.defer(() => state.close());
+  const requestKeeper = new RequestKeeper({ state, clock, log });
+  // The engine is closed before: what it was asked ends, and its answer is kept.
+  opened.defer(() => requestKeeper.settled());
   const keyRing = await openKeyRing(home);
   const isRoot = process.getuid?.() === 0;
   const buffers = new PageBuffers();
@@ -152,6 +156,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   const server = await openApiServer({
     commands: engine,
     socketPath: socket,
+    requestKeeper,
     health: () => ({ version: VERSION, pid: process.pid, startedAtMs, home }),
     metrics: (): Metrics => {
       const delay = {

@@ -35,7 +35,26 @@ export const apiLimits = {
   fileBytesMax: 2 * 1024 * 1024 * 1024,
   listLimitMax: 1000,
   listLimitDefault: 100,
+  /** How long an answer is kept for its `Idempotency-Key`. */
+  idempotencyKeptMs: 24 * 3600 * 1000,
+  /** Newer ones push out the oldest: of one caller, and of all. */
+  idempotencyOfCallerMax: 10_000,
+  idempotencyMax: 50_000,
+  idempotencyBytesMax: 64 * 1024 * 1024,
+  /** A longer answer is not kept: a repeat is `idempotency_unfinished`. */
+  idempotencyAnswerBytesMax: 64 * 1024,
 } as const;
+
+/**
+ * Header `Idempotency-Key` of a route that changes something: 1 to 255 visible ASCII characters, with or
+ * without quotes around. The same request with the same key is carried out once; its answer is given
+ * again, with header `Idempotency-Replayed: true`.
+ */
+export const idempotencyKeySchema = z
+  .string()
+  .regex(/^[\x21-\x7e]{1,257}$/, "must be 1 to 255 visible ASCII characters")
+  .transform((key) => (/^".+"$/.test(key) ? key.slice(1, -1) : key))
+  .pipe(z.string().max(255));
 
 /** `:agent` in a path. */
 export const agentRefSchema = z.union([agentNameSchema, agentIdSchema], {

@@ -23,6 +23,16 @@ const table = {
   not_found: row(404, "never", "There is no such route."),
   not_supported: row(501, "never", "This build or host cannot do that."),
   too_large: row(413, "never", "The body is larger than the limit named in the message."),
+  idempotency_conflict: row(
+    422,
+    "never",
+    "The `Idempotency-Key` was sent before with another request.",
+  ),
+  idempotency_unfinished: row(
+    409,
+    "check",
+    "A request with this `Idempotency-Key` was begun; how it ended is not known.",
+  ),
   // Agents
   agent_not_found: row(404, "never", "No agent has this name or id."),
   agent_exists: row(409, "never", "Another agent already has this name."),

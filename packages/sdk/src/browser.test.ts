@@ -41,9 +41,19 @@ it("refuses to be bundled with a module of Node", async () => {
 });
 
 it("does all that a page needs with what a browser has", async () => {
-  const { fetch, WebSocket, Blob, URL, URLSearchParams, AbortController, AbortSignal } = globalThis;
+  const { fetch, WebSocket, Blob, URL, URLSearchParams, AbortController, AbortSignal, crypto } =
+    globalThis;
   const { TextEncoder, TextDecoder, atob, btoa, setTimeout, clearTimeout } = globalThis;
-  const web = { fetch, WebSocket, Blob, URL, URLSearchParams, AbortController, AbortSignal };
+  const web = {
+    fetch,
+    WebSocket,
+    Blob,
+    URL,
+    URLSearchParams,
+    AbortController,
+    AbortSignal,
+    crypto,
+  };
   const page = {
     ...web,
     ...{ TextEncoder, TextDecoder, atob, btoa, setTimeout, clearTimeout },

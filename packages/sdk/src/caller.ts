@@ -1,5 +1,5 @@
 /** Calls by the route table: what every part of the client is built on. */
-import { answerSchema, pathOf } from "@perdure/protocol";
+import { answerSchema, pathOf, takesKey } from "@perdure/protocol";
 import type { ApiRoute, JsonAnswer } from "@perdure/protocol";
 import type { Call, Transport } from "./transport.ts";
 
@@ -15,7 +15,7 @@ export class Caller {
     params: Readonly<Record<string, string | number>>,
     call: Omit<Call, "method" | "path">,
   ): Promise<JsonAnswer<R>> {
-    const to = { method: route.method, path: pathOf(route, params) };
+    const to = { method: route.method, path: pathOf(route, params), once: takesKey(route) };
     return this.transport.json(answerSchema(route), { ...to, ...call });
   }
 }

@@ -1,6 +1,7 @@
 /** The client against the real server, with commands that need no VM. */
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:http";
+import { connect, createServer as createNetServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -280,5 +281,89 @@ describe("files", () => {
       const late = perdure.writeFile("a1", "/full/x", Buffer.alloc(16 << 20));
       await expect(late).rejects.toMatchObject({ code: "disk_full" });
     }
+  });
+});
+
+/** A relay that lets requests through and breaks the connection before, or in, the first answers. */
+async function openBreakingRelay(to: string, breaks: number, answerBytes: number) {
+  let left = breaks;
+  const keys: (string | undefined)[] = [];
+  const relay = createNetServer((client) => {
+    const daemon = connect(to);
+    client.on("data", (chunk) => {
+      const key = /idempotency-key: (\S+)/i.exec(chunk.toString("latin1"));
+      if (/^(POST|PUT|DELETE|GET) /.test(chunk.toString("latin1"))) keys.push(key?.[1]);
+      daemon.write(chunk);
+    });
+    daemon.on("data", (chunk) => {
+      if (left === 0) return void client.write(chunk);
+      left -= 1;
+      // What the daemon did is done; its answer is lost.
+      client.write(chunk.subarray(0, answerBytes), () => client.destroy());
+    });
+    for (const socket of [client, daemon]) {
+      socket.on("error", () => undefined);
+      socket.on("close", () => void (client.destroy(), daemon.destroy()));
+    }
+  });
+  const path = join(folder, "relay.sock");
+  await new Promise<void>((resolve) => relay.listen(path, resolve));
+  return { path, keys, close: () => relay.close() };
+}
+
+describe("a connection that breaks", () => {
+  it.each([
+    [1, 0],
+    [3, 0],
+    [1, 40],
+    [1, 400],
+  ])(
+    "%i times after %i bytes of the answer: the call is done once",
+    async (breaks, answerBytes) => {
+      const relay = await openBreakingRelay(fake.socketPath, breaks, answerBytes);
+      await using other = new Perdure({ socketPath: relay.path });
+      const before = commands.executed.length;
+      expect((await other.create({ name: "once" })).name).toBe("once");
+      expect(commands.executed).toHaveLength(before + 1);
+      expect(relay.keys).toHaveLength(breaks + 1);
+      expect(new Set(relay.keys).size).toBe(1);
+      expect(relay.keys[0]).toMatch(/^"[0-9a-f]{32}"$/);
+      relay.close();
+    },
+  );
+
+  it("is told when it stays broken, as it broke first", async () => {
+    const relay = await openBreakingRelay(fake.socketPath, 99, 0);
+    await using other = new Perdure({ socketPath: relay.path });
+    await expect(other.sleep("a1")).rejects.toMatchObject({ code: "interrupted", retry: "check" });
+    expect(relay.keys.length).toBeGreaterThan(3);
+    relay.close();
+  });
+
+  it("does not send again what was cancelled, nor what an iterable gave", async () => {
+    const relay = await openBreakingRelay(fake.socketPath, 99, 0);
+    await using other = new Perdure({ socketPath: relay.path });
+    const chunks = async function* (): AsyncGenerator<Uint8Array> {
+      await Promise.resolve();
+      yield Buffer.from("ab");
+    };
+    const writing = other.writeFile("a1", "/a", chunks(), { size: 2 });
+    await expect(writing).rejects.toMatchObject({ code: "interrupted" });
+    expect(relay.keys).toHaveLength(1);
+    const signal = AbortSignal.timeout(20);
+    await expect(other.sleep("a1", { signal })).rejects.toBeInstanceOf(PerdureError);
+    expect(relay.keys.length).toBeLessThan(4);
+    relay.close();
+  });
+
+  it("sends each call with a key of its own, and none with a read", async () => {
+    const relay = await openBreakingRelay(fake.socketPath, 0, 0);
+    await using other = new Perdure({ socketPath: relay.path });
+    await other.sleep("a1");
+    await other.wake("a1");
+    await other.show("a1");
+    expect(new Set(relay.keys).size).toBe(3);
+    expect(relay.keys[2]).toBeUndefined();
+    relay.close();
   });
 });

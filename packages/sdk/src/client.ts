@@ -29,7 +29,8 @@ export interface ListOptions extends CallOptions {
  *
  * Every method rejects with a `PerdureError`: `code` says what happened, `retry` whether the same call
  * may be sent again, `hint` what to do. `daemon_unreachable`: no daemon answers. An agent is named by
- * its name or id everywhere.
+ * its name or id everywhere. A call that changes something is carried out once: where the connection
+ * breaks before its answer, it is sent again with the same idempotency key.
  */
 export class PerdureClient extends StoreCalls {
   /**

@@ -3,6 +3,7 @@
  * a body that comes piece by piece is collected first.
  */
 import { PerdureError } from "@perdure/protocol";
+import { repeated } from "./repeat.ts";
 import {
   answeredError,
   cancelledError,
@@ -54,7 +55,7 @@ export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport 
     }
   };
 
-  return {
+  return repeated({
     json: async (schema, call) => {
       const answer = await send(call);
       return parseAnswer(schema, call, await reading(call, answer.text()));
@@ -72,7 +73,7 @@ export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport 
       closing.abort();
       return Promise.resolve();
     },
-  };
+  });
 }
 
 async function bodyOf({ json, body, size }: Call): Promise<string | Blob | undefined> {

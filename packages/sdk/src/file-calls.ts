@@ -56,6 +56,7 @@ export class FileCalls extends Caller {
     await this.transport.empty({
       method: "PUT",
       path: pathOf(routes.writeFile, { agent }),
+      once: true,
       query: { path, user: options.user, mode },
       body,
       size,

@@ -7,6 +7,7 @@ import { PerdureError } from "@perdure/protocol";
 import { Pool } from "undici";
 import type { Dispatcher } from "undici";
 import { checkSocketPath } from "./paths.ts";
+import { repeated } from "./repeat.ts";
 import {
   answeredError,
   cancelledError,
@@ -55,7 +56,7 @@ export function createNodeTransport(endpoint: Endpoint): Transport {
     }
   };
 
-  return {
+  return repeated({
     json: async (schema, call) => parseAnswer(schema, call, await text(call)),
     empty: async (call) => {
       await text(call);
@@ -65,7 +66,7 @@ export function createNodeTransport(endpoint: Endpoint): Transport {
       return { headers, bytes: rewriteErrors(body, name) };
     },
     close: () => pool.destroy(),
-  };
+  });
 }
 
 function bodyOf({ json, body }: Call): string | Uint8Array | Readable | null {

@@ -1,5 +1,5 @@
 /** A program in an agent, as a handle. Making one does no I/O: a process is named by its number. */
-import { apiLimits, pathOf, PerdureError, routes } from "@perdure/protocol";
+import { apiLimits, pathOf, PerdureError, routes, takesKey } from "@perdure/protocol";
 import type { ApiRoute, Exit } from "@perdure/protocol";
 import { goesOn, readOutput } from "./output.ts";
 import type { Output } from "./output.ts";
@@ -113,7 +113,8 @@ export class ProcessHandle {
 
   #to(route: ApiRoute) {
     const { agent, process } = this;
-    return { method: route.method, path: pathOf(route, { agent, process }) };
+    const path = pathOf(route, { agent, process });
+    return { method: route.method, path, once: takesKey(route) };
   }
 }
 

@@ -18,9 +18,13 @@ export interface Call extends CallOptions {
   readonly body?: Uint8Array | AsyncIterable<Uint8Array> | Blob;
   /** Of an iterable body, in bytes. */
   readonly size?: number;
+  /** Changes something: sent with an idempotency key; see repeat.ts. */
+  readonly once?: boolean;
+  /** The idempotency key. */
+  readonly key?: string;
 }
 
-/** Every failure leaves as a `PerdureError`; nothing is sent twice. */
+/** Every failure leaves as a `PerdureError`. */
 export interface Transport {
   /** The answer's JSON, checked. */
   json<S extends z.ZodType>(schema: S, call: Call): Promise<z.output<S>>;
@@ -70,7 +74,7 @@ export function cutError(name: string, reason: string, cause: unknown): PerdureE
 }
 
 /** Headers that say what is sent, and who sends it. */
-export function headersOf({ json, body }: Call, apiKey: string | undefined) {
+export function headersOf({ json, body, key }: Call, apiKey: string | undefined) {
   const type =
     json !== undefined
       ? "application/json"
@@ -79,6 +83,7 @@ export function headersOf({ json, body }: Call, apiKey: string | undefined) {
         : "application/octet-stream";
   return {
     ...(type === null ? {} : { "content-type": type }),
+    ...(key === undefined ? {} : { "idempotency-key": `"${key}"` }),
     ...(apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` }),
   };
 }

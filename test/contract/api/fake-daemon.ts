@@ -1,6 +1,7 @@
 /**
  * For tests: a daemon without VMs, started like `perdured`. Each start adds a line to `starts` in its
- * home; like the real one it holds its data directory. `FAKE_DAEMON_FAILS` makes it end at once.
+ * home; like the real one it holds its data directory. `FAKE_DAEMON_FAILS` makes it end at once. A
+ * checkpoint named `never-ends` does not; once it has begun, file `begun` is in the home.
  */
 import { appendFileSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -18,7 +19,13 @@ if (process.env["FAKE_DAEMON_FAILS"] !== undefined) {
   process.exit(3);
 }
 const store = await openSqliteStateStore({ path: join(home, "state.db") });
-const fake = await openFakeServer(socket, home, () => void close());
+const fake = await openFakeServer(socket, home, () => void close(), store);
+const execute = fake.commands.execute.bind(fake.commands);
+fake.commands.execute = (command) => {
+  if (command.kind !== "checkpoint" || command.name !== "never-ends") return execute(command);
+  appendFileSync(join(home, "begun"), "");
+  return new Promise(() => undefined);
+};
 process.on("SIGTERM", () => void close());
 
 async function close(): Promise<void> {

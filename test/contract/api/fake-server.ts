@@ -1,7 +1,9 @@
 /** The real API server over fake commands, for tests of what calls it. */
 import type { Health } from "@perdure/protocol";
+import { RequestKeeper } from "../../../packages/daemon/src/api/request-keeper.ts";
 import { openApiServer } from "../../../packages/daemon/src/api/server.ts";
 import type { ApiServer } from "../../../packages/daemon/src/api/server.ts";
+import { createMemoryStateStore } from "../memory-state-store.ts";
 import { createFakeCommands } from "./fake-commands.ts";
 import type { FakeCommands } from "./fake-commands.ts";
 
@@ -10,6 +12,7 @@ export type { FakeCommands } from "./fake-commands.ts";
 export interface FakeServer {
   readonly commands: FakeCommands;
   readonly server: ApiServer;
+  readonly socketPath: string;
   /** How often a shutdown was asked for. */
   shutdowns(): number;
   /** Cuts every connection and ends every program. */
@@ -20,6 +23,7 @@ export async function openFakeServer(
   socketPath: string,
   home: string,
   onShutdown?: () => void,
+  state = createMemoryStateStore(),
 ): Promise<FakeServer> {
   const commands = createFakeCommands();
   let shutdowns = 0;
@@ -27,6 +31,7 @@ export async function openFakeServer(
   const server = await openApiServer({
     commands,
     socketPath,
+    requestKeeper: createRequestKeeper(state),
     health,
     metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
     shutdown: () => {
@@ -37,10 +42,16 @@ export async function openFakeServer(
   return {
     commands,
     server,
+    socketPath,
     shutdowns: () => shutdowns,
     close: async () => {
       commands.dispose();
       await server.close(0);
     },
   };
+}
+
+/** Over a store in memory, and the clock of the test's host. */
+export function createRequestKeeper(state = createMemoryStateStore()): RequestKeeper {
+  return new RequestKeeper({ state, clock: { nowMs: () => Date.now() }, log: () => undefined });
 }

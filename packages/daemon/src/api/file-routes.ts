@@ -3,7 +3,6 @@
  * announced as Content-Length, because it may grow or shrink while it is read.
  */
 import { Readable } from "node:stream";
-import type { IncomingMessage } from "node:http";
 import type { FastifyInstance } from "fastify";
 import { apiLimits, fileHeaders, PerdureError, routes } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
@@ -30,11 +29,10 @@ export function fileRoutes(server: FastifyInstance, { commands }: RouteContext):
     scope.addContentTypeParser("*", (_request, body, parsed) => {
       parsed(null, body);
     });
-    serve(scope, routes.writeFile, async ({ tenant, params, query, request, reply }) => {
+    serve(scope, routes.writeFile, async ({ tenant, params, query, request, upload }) => {
       const size = announcedSize(request.headers["content-length"]);
       const file = { tenant, ...params, ...query, mode: parseInt(query.mode, 8), size };
-      await commands.writeFile(file, uploaded(request.raw));
-      return reply.send();
+      await commands.writeFile(file, upload);
     });
     done();
   });
@@ -53,22 +51,4 @@ function announcedSize(header: string | undefined): number {
     "too_large",
     `Cannot write the file: ${size} bytes are more than ${apiLimits.fileBytesMax}`,
   );
-}
-
-/**
- * The body. A reader that gives up leaves the socket whole, and the rest is read and dropped: many
- * clients look at the answer only after they have sent everything.
- */
-async function* uploaded(request: IncomingMessage): AsyncGenerator<Uint8Array> {
-  try {
-    for await (const chunk of request.iterator({ destroyOnReturn: false })) {
-      yield chunk as Uint8Array;
-    }
-  } catch (error) {
-    throw new PerdureError("cancelled", "The uploader went away before the end of the file", {
-      cause: error,
-    });
-  } finally {
-    request.resume();
-  }
 }

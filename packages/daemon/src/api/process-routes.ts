@@ -29,9 +29,8 @@ export function processRoutes(server: FastifyInstance, { commands, closing }: Ro
     return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
   });
 
-  serve(server, routes.signal, async ({ tenant, params, body, reply }) => {
+  serve(server, routes.signal, async ({ tenant, params, body }) => {
     await commands.execute({ kind: "signal", tenant, ...params, ...body });
-    return reply.send();
   });
 
   server.register((scope, _options, done) => {
@@ -43,10 +42,9 @@ export function processRoutes(server: FastifyInstance, { commands, closing }: Ro
         parsed(null, body);
       },
     );
-    serve(scope, routes.stdin, async ({ tenant, params, query: { end }, request, reply }) => {
+    serve(scope, routes.stdin, async ({ tenant, params, query: { end }, request }) => {
       const bytes = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
       await commands.writeStdin({ tenant, ...params }, bytes, end);
-      return reply.send();
     });
     done();
   });

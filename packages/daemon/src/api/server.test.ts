@@ -10,6 +10,7 @@ import { errorBodySchema, errorTable, openApiDocument, PerdureError } from "@per
 import { violations } from "../../../../test/contract/api/conformance.ts";
 import { createFakeCommands } from "../../../../test/contract/api/fake-commands.ts";
 import type { FakeCommands } from "../../../../test/contract/api/fake-commands.ts";
+import { createRequestKeeper } from "../../../../test/contract/api/fake-server.ts";
 import { openApiServer } from "./server.ts";
 import type { ApiServer, RequestLogEntry } from "./server.ts";
 
@@ -37,6 +38,7 @@ afterEach(async () => {
 const options = () => ({
   commands,
   socketPath,
+  requestKeeper: createRequestKeeper(),
   health: () => ({ version: "0.1.0", pid: 1, startedAtMs: 1, home: folder }),
   metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
   shutdown: () => {
@@ -585,5 +587,131 @@ describe("daemon", () => {
     await new Promise((resolve) => setTimeout(resolve, 50));
     await server.close(50);
     await expect(stat(socketPath)).rejects.toMatchObject({ code: "ENOENT" });
+  });
+});
+
+describe("an idempotency key", () => {
+  const json = { "content-type": "application/json" };
+  const keyed = (key: string, method: string, path: string, body?: unknown): Promise<Answer> =>
+    send(method, path, {
+      headers: { ...json, "idempotency-key": key },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+
+  it("makes one agent of a create that is sent again, with or without quotes and white space", async () => {
+    const first = await keyed("k1", "POST", "/v1/agents", { name: "a1" });
+    const again = await keyed('"k1"', "POST", "/v1/agents", { image: "debian", name: "a1" });
+    expect([first.status, first.headers["idempotency-replayed"]]).toEqual([201, undefined]);
+    expect([again.status, again.headers["idempotency-replayed"]]).toEqual([201, "true"]);
+    expect(again.text).toBe(first.text);
+    expect(again.headers["content-type"]).toBe(first.headers["content-type"]);
+    expect(commands.executed).toHaveLength(1);
+    const conflict = await keyed("k1", "POST", "/v1/agents", { name: "a2" });
+    expect(expectTyped(conflict)).toBe("idempotency_conflict");
+    const elsewhere = await keyed("k1", "POST", "/v1/agents/a1/sleep");
+    expect(expectTyped(elsewhere)).toBe("idempotency_conflict");
+  });
+
+  it("gives an error again as it was", async () => {
+    await post("/v1/agents", { name: "a1" });
+    const first = await keyed("k1", "POST", "/v1/agents", { name: "a1" });
+    await send("DELETE", "/v1/agents/a1");
+    const again = await keyed("k1", "POST", "/v1/agents", { name: "a1" });
+    expect(expectTyped(again)).toBe("agent_exists");
+    expect(again.text).toBe(first.text);
+    expect(again.headers["idempotency-replayed"]).toBe("true");
+  });
+
+  it("covers every route that changes something, and leaves the others as they are", async () => {
+    await post("/v1/agents", { name: "a1" });
+    await keyed("exec", "POST", "/v1/agents/a1/exec", { argv: ["cat"], stdin: true });
+    const again = await keyed("exec", "POST", "/v1/agents/a1/exec", { argv: ["cat"], stdin: true });
+    expect(again.json()).toMatchObject({ process: 1 });
+    expect((await send("GET", "/v1/agents/a1/processes")).json()).toMatchObject({
+      processes: { length: 1 },
+    });
+    const stdin = "/v1/agents/a1/processes/1/stdin";
+    const bytes = (key: string, body: string, end = ""): Promise<Answer> =>
+      send("POST", stdin + end, {
+        headers: { "content-type": "application/octet-stream", "idempotency-key": key },
+        body,
+      });
+    for (let i = 0; i < 3; i++) expect((await bytes("in", "once\n")).status).toBe(204);
+    expect(expectTyped(await bytes("in", "twice\n"))).toBe("idempotency_conflict");
+    await bytes("end", "", "?end=true");
+    const output = lines((await send("GET", "/v1/agents/a1/processes/1/output")).text);
+    expect(output[0]).toMatchObject({ data: Buffer.from("once\n").toString("base64") });
+    for (const key of ["k", "k"]) {
+      const answer = await keyed(key, "DELETE", "/v1/agents/a1");
+      expect(answer.json()).toMatchObject({ state: "removed" });
+    }
+    for (const path of ["/v1/health", "/v1/agents"]) {
+      const reads = [await keyed("k", "GET", path), await keyed("k", "GET", path)];
+      expect(reads.map(({ status }) => status)).toEqual([200, 200]);
+      expect(reads[1]?.headers["idempotency-replayed"]).toBeUndefined();
+    }
+  });
+
+  it("takes a file once, and compares what is sent again", async () => {
+    await post("/v1/agents", { name: "a1" });
+    const path = "/v1/agents/a1/files?path=/home/user/a";
+    let writes = 0;
+    const original = commands.writeFile.bind(commands);
+    commands.writeFile = (target, bytes) => {
+      writes += 1;
+      return original(target, bytes);
+    };
+    const put = (key: string, body: Buffer, to = path): Promise<Answer> =>
+      send("PUT", to, {
+        headers: { "idempotency-key": key, "content-length": String(body.length) },
+        body,
+      });
+    const content = Buffer.alloc(5 << 20, "perdure");
+    expect((await put("k1", content)).headers["idempotency-replayed"]).toBeUndefined();
+    const again = await put("k1", content);
+    expect([again.status, again.headers["idempotency-replayed"]]).toEqual([204, "true"]);
+    expect(writes).toBe(1);
+    const other = Buffer.from(content);
+    other[other.length - 1] = 0;
+    expect(expectTyped(await put("k1", other))).toBe("idempotency_conflict");
+    expect(expectTyped(await put("k1", content, `${path}b`))).toBe("idempotency_conflict");
+    expect((await send("GET", path)).bytes.equals(content)).toBe(true);
+    // A refusal leaves the file as it was, so it is not kept.
+    const denied = "/v1/agents/a1/files?path=/denied/a";
+    for (const key of ["k2", "k2"]) {
+      expect(expectTyped(await put(key, content, denied))).toBe("path_denied");
+    }
+    expect(writes).toBe(3);
+  });
+
+  it("joins one that is under way, though the first client went away", async () => {
+    await post("/v1/agents", { name: "a1" });
+    const gate = Promise.withResolvers<undefined>();
+    const original = commands.execute.bind(commands);
+    commands.execute = async (command) => {
+      await gate.promise;
+      return original(command);
+    };
+    const headers = { ...json, "idempotency-key": "k1" };
+    const body = JSON.stringify({ name: "before" });
+    const path = "/v1/agents/a1/checkpoint";
+    const lost = httpRequest({ socketPath, method: "POST", path, headers });
+    lost.on("error", () => undefined);
+    lost.end(body);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    lost.destroy();
+    const again = send("POST", path, { headers, body });
+    gate.resolve(undefined);
+    expect((await again).headers["idempotency-replayed"]).toBe("true");
+    expect((await send("GET", "/v1/agents/a1/checkpoints")).json()).toMatchObject({
+      checkpoints: { length: 1 },
+    });
+  });
+
+  it.each(["", "x".repeat(256), "a b", "one, two"])("is refused where it is %j", async (key) => {
+    const answer = await keyed(key, "POST", "/v1/agents", { name: "a1" });
+    expect(expectTyped(answer)).toBe("bad_request");
+    expect(answer.json()).toMatchObject({ details: { field: "headers.idempotency-key" } });
+    expect(commands.executed).toEqual([]);
   });
 });

@@ -15,6 +15,7 @@ import { rawErrorAnswer, sendError, sendNotFound, toPerdureError } from "./error
 import { fileRoutes } from "./file-routes.ts";
 import { processRoutes } from "./process-routes.ts";
 import { restRoutes } from "./rest-routes.ts";
+import type { RequestKeeper } from "./request-keeper.ts";
 import { watchTable } from "./serve.ts";
 import { prepareSocket, restrictSocket } from "./socket.ts";
 import { storeRoutes } from "./store-routes.ts";
@@ -31,6 +32,7 @@ export interface RequestLogEntry {
 
 export interface ApiServerOptions extends DaemonFacts {
   readonly socketPath: string;
+  readonly requestKeeper: RequestKeeper;
   readonly log?: (entry: RequestLogEntry) => void;
 }
 
@@ -95,6 +97,7 @@ function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyI
     else void parseJson(request, String(body), done);
   });
   observe(server, options.log ?? (() => undefined));
+  server.decorate("requestKeeper", options.requestKeeper);
   watchTable(server);
 
   const context = { commands: options.commands, closing };

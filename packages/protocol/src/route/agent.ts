@@ -76,22 +76,30 @@ export const agentRoutes = {
     mutates: true,
     scope: "admin",
   },
-  sleep: verb(
-    "sleep",
-    "Keep memory and disk in a checkpoint and end the VM; does nothing where it is asleep.",
-    agentViewSchema,
-  ),
-  wake: verb(
-    "wake",
-    "Wake the agent exactly where it was; does nothing where it is awake.",
-    letOutSchema,
-  ),
+  sleep: {
+    ...verb(
+      "sleep",
+      "Keep memory and disk in a checkpoint and end the VM; does nothing where it is asleep.",
+      agentViewSchema,
+    ),
+    repeat: "again",
+  },
+  wake: {
+    ...verb(
+      "wake",
+      "Wake the agent exactly where it was; does nothing where it is awake.",
+      letOutSchema,
+    ),
+    repeat: "again",
+  },
   stop: {
     ...verb("stop", "Shut the agent down and keep its disk; programs end.", agentViewSchema),
+    repeat: "again",
     scope: "admin",
   },
   start: {
     ...verb("start", "Boot the agent from its disk, without memory.", letOutSchema),
+    repeat: "again",
     scope: "admin",
   },
   recover: {

@@ -39,6 +39,7 @@ export const daemonRoutes = {
     status: 202,
     answers: [json(z.object({}))],
     mutates: true,
+    repeat: "again",
     scope: "admin",
   },
   openapi: {

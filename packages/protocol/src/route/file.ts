@@ -36,6 +36,7 @@ export const fileRoutes = {
     status: 204,
     answers: [],
     mutates: true,
+    repeat: "again",
     scope: "use",
   },
 } as const satisfies Record<string, ApiRoute>;

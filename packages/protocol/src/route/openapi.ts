@@ -15,6 +15,7 @@ import {
   onCrashSchema,
 } from "../agent.ts";
 import {
+  apiLimits,
   checkpointViewSchema,
   doctorReportSchema,
   errorBodySchema,
@@ -27,7 +28,7 @@ import {
 } from "../api.ts";
 import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
 import { cutSchema, wakeReportSchema } from "../wake-report.ts";
-import { pathNames } from "./route.ts";
+import { pathNames, takesKey } from "./route.ts";
 import type { ApiRoute, Content } from "./route.ts";
 import { holdSchema } from "../rest.ts";
 import { whySchema } from "../why.ts";
@@ -73,9 +74,26 @@ export function openApiDocument(version: string): Json {
     },
     tags: Object.keys(routeAreas).map((name) => ({ name })),
     paths: paths(names),
-    components: { schemas: schemas(names) },
+    components: {
+      schemas: schemas(names),
+      parameters: { IdempotencyKey: idempotencyKey },
+      headers: { IdempotencyReplayed: idempotencyReplayed },
+    },
   };
 }
+
+const idempotencyKey: Json = {
+  name: "Idempotency-Key",
+  in: "header",
+  required: false,
+  description: `The same request with the same key is carried out once, and its answer is given again for ${apiLimits.idempotencyKeptMs / 3_600_000} hours.`,
+  schema: { type: "string", pattern: "^[\\x21-\\x7e]{1,257}$" },
+};
+
+const idempotencyReplayed: Json = {
+  description: "The answer to an earlier request with the same Idempotency-Key.",
+  schema: { const: "true" },
+};
 
 /** `/v1/agents/:agent` → `/v1/agents/{agent}` */
 export function openApiPath(path: string): string {
@@ -154,6 +172,7 @@ function operationOf(operation: string, area: string, route: ApiRoute, names: Na
   const parameters = [
     ...parametersOf(route.params, "path", pathNames(route.path)),
     ...parametersOf(route.query, "query"),
+    ...(takesKey(route) ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
   ];
   return {
     operationId: operation,
@@ -178,11 +197,18 @@ function requestBody(body: Content, names: Names): Json {
   return { required, content: contentOf(body, names) };
 }
 
-function success({ status, answers, answerHeaders }: ApiRoute, names: Names): Json {
+function success(route: ApiRoute, names: Names): Json {
+  const { status, answers, answerHeaders } = route;
   const contents = answers.map((answer) => contentOf(answer, names));
+  const headers = {
+    ...(answerHeaders === undefined ? {} : headersOf(answerHeaders)),
+    ...(takesKey(route)
+      ? { "Idempotency-Replayed": { $ref: "#/components/headers/IdempotencyReplayed" } }
+      : {}),
+  };
   return {
     description: descriptions[status],
-    ...(answerHeaders === undefined ? {} : { headers: headersOf(answerHeaders) }),
+    ...(Object.keys(headers).length === 0 ? {} : { headers }),
     ...(contents.length === 0 ? {} : { content: Object.assign({}, ...contents) as Json }),
   };
 }

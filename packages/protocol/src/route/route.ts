@@ -58,6 +58,12 @@ export interface ApiRoute {
   readonly answerHeaders?: z.ZodObject;
   /** Whether it changes something: then it takes an `Idempotency-Key`. */
   readonly mutates: boolean;
+  /**
+   * What a repeat with the same `Idempotency-Key` gets where it mutates. Absent: the answer that is kept.
+   * `again`: the same, or it is carried out again where none is: it is idempotent itself. `unfinished`:
+   * the answer is not kept (it is a secret or a stream), so a repeat is `idempotency_unfinished`.
+   */
+  readonly repeat?: "again" | "unfinished";
   readonly scope: Scope;
 }
 
@@ -74,6 +80,11 @@ export function lines<S extends z.ZodType>(schema: S): StreamContent<S> {
 /** Server-sent events whose `data` is JSON. */
 export function serverSentEvents<S extends z.ZodType>(schema: S): StreamContent<S> {
   return { media: "text/event-stream", schema };
+}
+
+/** Whether the route takes an `Idempotency-Key`. */
+export function takesKey({ mutates, method }: ApiRoute): boolean {
+  return mutates && method !== "GET";
 }
 
 export const bytes: BytesContent = { media: "application/octet-stream", schema: null };

@@ -11,6 +11,7 @@
 import type { AgentId, AgentState, CheckpointId } from "@perdure/protocol";
 import type { Agent } from "../agent.ts";
 import type { CheckpointRow } from "../checkpoint.ts";
+import type { KeptAnswer, KeptRequest, KeptRequestBounds } from "../kept-request.ts";
 
 export type StateChange =
   /** @throws `agent_exists` where a living agent of the tenant has the name */
@@ -22,7 +23,19 @@ export type StateChange =
   | { readonly kind: "update-checkpoint"; readonly checkpoint: CheckpointRow }
   | { readonly kind: "delete-checkpoint"; readonly id: CheckpointId }
   /** Forgets a removed agent whose files are gone. */
-  | { readonly kind: "delete-agent"; readonly id: AgentId };
+  | { readonly kind: "delete-agent"; readonly id: AgentId }
+  | RequestChange;
+
+/** What is kept of requests with an idempotency key. On a full disk it is refused: agents come first. */
+export type RequestChange =
+  /** @throws `idempotency_conflict` where one of this principal and key is kept that is not older than `sinceMs` */
+  | { readonly kind: "insert-request"; readonly request: KeptRequest; readonly sinceMs: number }
+  /** Does nothing where the request is not kept any more. */
+  | ({ readonly kind: "answer-request"; readonly answer: KeptAnswer } & RequestKey)
+  | ({ readonly kind: "release-request" } & RequestKey)
+  | { readonly kind: "collect-requests"; readonly bounds: KeptRequestBounds };
+
+type RequestKey = Pick<KeptRequest, "principal" | "key">;
 
 export interface AgentQuery {
   readonly tenant: string;
@@ -48,6 +61,8 @@ export interface StateStore {
   /** Oldest first. */
   checkpoints(agent: AgentId): Promise<readonly CheckpointRow[]>;
   checkpoint(id: CheckpointId): Promise<CheckpointRow | null>;
+  /** However old it is. */
+  request(principal: string, key: string): Promise<KeptRequest | null>;
   /**
    * Calls `listener` with false when the reserve comes into use (at once where it is), with true when it is
    * there again. One listener. Absent where a store needs no disk.

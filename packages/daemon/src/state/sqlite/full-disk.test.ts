@@ -2,6 +2,7 @@
 import { existsSync, rmSync, statfsSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { sampleRequest } from "../../../../../test/contract/state-store-request.ts";
 import { sampleAgent, sampleCheckpoint } from "../../../../../test/contract/state-store-sample.ts";
 import { SmallDisk } from "../../../../../test/fixtures/small-disk.ts";
 import type { Agent } from "../../core/agent.ts";
@@ -94,6 +95,25 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"] as const)("on a full %s", (type)
     for (const each of refused) expect(each).toMatchObject({ reason: { code: "disk_full" } });
     expect(existsSync(`${path}.ballast`)).toBe(true);
     expect(told).toEqual([]);
+  });
+
+  it("keeps its ballast from what is kept of requests, and refuses that while it is gone", async () => {
+    let agent = sampleAgent("a1");
+    await insert(agent);
+    disk.fill();
+    const keep = (i: number): Promise<void> => {
+      const answer = { status: 200, body: "x".repeat(4000) };
+      const request = sampleRequest(`k${i}`, { answer });
+      return store.commit([{ kind: "insert-request", request, sinceMs: 0 }]);
+    };
+    const kept = await Promise.allSettled(Array.from({ length: 500 }, (_, i) => keep(i)));
+    const refused = kept.filter(({ status }) => status === "rejected");
+    expect(refused.length).toBeGreaterThan(0);
+    for (const each of refused) expect(each).toMatchObject({ reason: { code: "disk_full" } });
+    expect(told).toEqual([]);
+    while (told.length === 0) agent = await change(agent, { paused: null });
+    await expect(keep(1000)).rejects.toMatchObject({ code: "disk_full" });
+    await change(agent, { state: "removed" });
   });
 
   it("makes the ballast again when there is room, at the latest for a new agent", async () => {

@@ -1,10 +1,11 @@
 /**
  * Commits on a disk that may be full. What says the truth about an agent, or makes room, goes through with
- * the help of the ballast; a new agent is refused for as long as the ballast is gone.
+ * the help of the ballast; a new agent is refused for as long as the ballast is gone, and so is what is kept
+ * of requests alone.
  */
 import type { DatabaseSync } from "node:sqlite";
 import { PerdureError } from "@perdure/protocol";
-import type { StateChange } from "../../core/ports/state-store.ts";
+import type { RequestChange, StateChange } from "../../core/ports/state-store.ts";
 import { BALLAST_NEEDS_BYTES, type Ballast } from "./ballast.ts";
 import { commitGroup, type Rows } from "./group-commit.ts";
 
@@ -18,10 +19,10 @@ export function commitOnFullDisk(
   transactions: readonly Transaction[],
 ): (PerdureError | undefined)[] {
   const admitsNew = ballast.held || (transactions.some(isCreate) && ballast.take());
-  const entries = transactions.map((changes) => {
-    const outcome = isCreate(changes) && !admitsNew ? createRefused(ballast.folder) : undefined;
-    return { changes, outcome };
-  });
+  const entries = transactions.map((changes) => ({
+    changes,
+    outcome: admitsNew ? undefined : refusal(changes, ballast.folder),
+  }));
   const run = (some: typeof entries): void => {
     const outcomes = commitGroup(
       database,
@@ -32,7 +33,8 @@ export function commitOnFullDisk(
   };
   run(entries.filter(({ outcome }) => outcome === undefined));
   const starved = entries.filter(
-    ({ changes, outcome }) => outcome?.code === "disk_full" && !isCreate(changes),
+    ({ changes, outcome }) =>
+      outcome?.code === "disk_full" && !isCreate(changes) && !isOfRequests(changes),
   );
   if (starved.length > 0 && ballast.letGo()) {
     run(starved);
@@ -52,6 +54,23 @@ function moveIntoDatabase(database: DatabaseSync): void {
 
 function isCreate(changes: Transaction): boolean {
   return changes.some(({ kind }) => kind === "insert-agent");
+}
+
+const requestKinds: ReadonlySet<string> = new Set<RequestChange["kind"]>([
+  "insert-request",
+  "answer-request",
+  "release-request",
+  "collect-requests",
+]);
+
+function isOfRequests(changes: Transaction): boolean {
+  return changes.every(({ kind }) => requestKinds.has(kind));
+}
+
+function refusal(changes: Transaction, folder: string): PerdureError | undefined {
+  if (isCreate(changes)) return createRefused(folder);
+  if (!isOfRequests(changes)) return undefined;
+  return new PerdureError("disk_full", "Cannot keep the request: the disk is full");
 }
 
 function createRefused(folder: string): PerdureError {

@@ -6,10 +6,8 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 import { sampleAgent } from "../../../../../test/contract/state-store-sample.ts";
 import type { Agent } from "../../core/agent.ts";
 import type { StateChange } from "../../core/ports/state-store.ts";
-import { prepareAgentRows } from "./agent-rows.ts";
-import { prepareCheckpointRows } from "./checkpoint-rows.ts";
 import { openDatabase } from "./database.ts";
-import { commitGroup } from "./group-commit.ts";
+import { commitGroup, prepareRows } from "./group-commit.ts";
 import type { Rows } from "./group-commit.ts";
 
 let folder: string;
@@ -23,7 +21,7 @@ let before: (sql: string) => void;
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), "perdure-group-"));
   database = openDatabase(join(folder, "state.db"));
-  rows = { agents: prepareAgentRows(database), checkpoints: prepareCheckpointRows(database) };
+  rows = prepareRows(database);
   executed = [];
   before = () => undefined;
   const exec = database.exec.bind(database);

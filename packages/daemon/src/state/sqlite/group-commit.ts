@@ -8,9 +8,13 @@
 import type { DatabaseSync } from "node:sqlite";
 import { PerdureError } from "@perdure/protocol";
 import type { StateChange } from "../../core/ports/state-store.ts";
+import { prepareAgentRows } from "./agent-rows.ts";
 import type { AgentRows } from "./agent-rows.ts";
+import { prepareCheckpointRows } from "./checkpoint-rows.ts";
 import type { CheckpointRows } from "./checkpoint-rows.ts";
 import { transactionError } from "./database.ts";
+import { prepareRequestRows } from "./request-rows.ts";
+import type { RequestRows } from "./request-rows.ts";
 
 /** At most this many transactions share one fsync. */
 export const GROUP_COMMITS_MAX = 256;
@@ -18,6 +22,15 @@ export const GROUP_COMMITS_MAX = 256;
 export interface Rows {
   readonly agents: AgentRows;
   readonly checkpoints: CheckpointRows;
+  readonly requests: RequestRows;
+}
+
+export function prepareRows(database: DatabaseSync): Rows {
+  return {
+    agents: prepareAgentRows(database),
+    checkpoints: prepareCheckpointRows(database),
+    requests: prepareRequestRows(database),
+  };
 }
 
 /** Undefined where the transaction is durable, else why it is not. In the order of `transactions`. */
@@ -60,7 +73,7 @@ function commitOne(
   }
 }
 
-function apply({ agents, checkpoints }: Rows, change: StateChange): void {
+function apply({ agents, checkpoints, requests }: Rows, change: StateChange): void {
   switch (change.kind) {
     case "insert-agent":
       agents.insert(change.agent);
@@ -79,6 +92,18 @@ function apply({ agents, checkpoints }: Rows, change: StateChange): void {
       return;
     case "delete-agent":
       agents.delete(change.id);
+      return;
+    case "insert-request":
+      requests.insert(change.request, change.sinceMs);
+      return;
+    case "answer-request":
+      requests.answer(change.principal, change.key, change.answer);
+      return;
+    case "release-request":
+      requests.release(change.principal, change.key);
+      return;
+    case "collect-requests":
+      requests.collect(change.bounds);
       return;
     default:
       throw new PerdureError(

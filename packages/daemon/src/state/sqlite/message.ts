@@ -11,6 +11,7 @@ export type StoreRequest =
   | { readonly kind: "dueWakes"; readonly limit: number }
   | { readonly kind: "checkpoints"; readonly agent: string }
   | { readonly kind: "checkpoint"; readonly id: string }
+  | { readonly kind: "request"; readonly principal: string; readonly key: string }
   | { readonly kind: "close" };
 
 export interface NumberedRequest {

@@ -7,6 +7,7 @@ import { Worker } from "node:worker_threads";
 import { PerdureError, type AgentId } from "@perdure/protocol";
 import type { Agent } from "../../core/agent.ts";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
+import type { KeptRequest } from "../../core/kept-request.ts";
 import type { StateStore } from "../../core/ports/state-store.ts";
 import { BALLAST, OPENED } from "./message.ts";
 import type { NumberedAnswer, StoreRequest } from "./message.ts";
@@ -43,6 +44,8 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
       (await call({ kind: "dueWakes", limit })) as { id: AgentId; dueMs: number }[],
     checkpoints: async (agent) => (await call({ kind: "checkpoints", agent })) as CheckpointRow[],
     checkpoint: async (id) => (await call({ kind: "checkpoint", id })) as CheckpointRow | null,
+    request: async (principal, key) =>
+      (await call({ kind: "request", principal, key })) as KeptRequest | null,
     onReserve: (listener) => thread.onBallast(listener),
     close: () => thread.close(),
   };

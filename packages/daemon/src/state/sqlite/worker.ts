@@ -4,12 +4,10 @@
  */
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { PerdureError } from "@perdure/protocol";
-import { prepareAgentRows } from "./agent-rows.ts";
 import { Ballast } from "./ballast.ts";
-import { prepareCheckpointRows } from "./checkpoint-rows.ts";
 import { openDatabase, transactionError } from "./database.ts";
 import { commitOnFullDisk } from "./full-disk.ts";
-import { GROUP_COMMITS_MAX } from "./group-commit.ts";
+import { GROUP_COMMITS_MAX, prepareRows } from "./group-commit.ts";
 import type { Rows } from "./group-commit.ts";
 import { BALLAST, OPENED } from "./message.ts";
 import type { NumberedAnswer, NumberedRequest, StoreRequest } from "./message.ts";
@@ -38,10 +36,7 @@ function serve(): Ballast {
   const { path } = workerData as { path: string };
   const database = openDatabase(path);
   const ballast = new Ballast(path);
-  const rows: Rows = {
-    agents: prepareAgentRows(database),
-    checkpoints: prepareCheckpointRows(database),
-  };
+  const rows = prepareRows(database);
   port?.on("message", (first: NumberedRequest) => {
     const batch = [first, ...waiting()];
     const commits = batch.flatMap(({ number, request }) =>
@@ -107,7 +102,7 @@ function answer(rows: Rows, number: number, request: Read): NumberedAnswer {
   }
 }
 
-function read({ agents, checkpoints }: Rows, request: Read): unknown {
+function read({ agents, checkpoints, requests }: Rows, request: Read): unknown {
   switch (request.kind) {
     case "agent":
       return agents.byId(request.id);
@@ -123,6 +118,8 @@ function read({ agents, checkpoints }: Rows, request: Read): unknown {
       return checkpoints.ofAgent(request.agent);
     case "checkpoint":
       return checkpoints.byId(request.id);
+    case "request":
+      return requests.byKey(request.principal, request.key);
     case "close":
       return null;
   }
