@@ -106,3 +106,65 @@ describe("fork", () => {
     await client.remove("f3");
   });
 });
+
+async function awake(): Promise<number> {
+  let count = 0;
+  for await (const { state } of under.client.list()) if (state === "awake") count++;
+  return count;
+}
+
+test("hot children: forks and a restore begin from machines that were ready, and go on by themselves", async () => {
+  const { client } = under;
+  await client.create({ name: "h1" });
+  await startCounter(under, "h1");
+  await under.sh("h1", "head -c 1000000 /dev/urandom > /dev/shm/noise");
+  const noise = await under.sh("h1", "sha256sum < /dev/shm/noise");
+  await client.checkpoint("h1", { name: "root" });
+  await under.sh("h1", "rm /dev/shm/noise");
+  const vms = under.vmPids().length;
+  await client.hot("h1", { checkpoint: "root", count: 2 });
+  await client.hot("h1", { checkpoint: "root", count: 1, use: "restore" });
+  expect(under.vmPids().length).toBeGreaterThanOrEqual(vms + 2);
+
+  for (const name of ["h2", "h3"]) {
+    const { report } = await client.fork("h1", name, { checkpoint: "root" });
+    expect(report?.checks).toContainEqual(expect.objectContaining({ check: "hot-child" }));
+    expect(await under.sh(name, "sha256sum < /dev/shm/noise; hostname")).toBe(`${noise}\n${name}`);
+    await countsOn(under, name, (await readCount(under, name)).count);
+  }
+  const ids = await Promise.all(["h2", "h3"].map((name) => under.sh(name, "cat /etc/machine-id")));
+  expect(new Set(ids).size).toBe(2);
+  const { report } = await client.restore("h1", "root");
+  expect(report?.phases).not.toHaveProperty("devices");
+  expect(await under.sh("h1", "sha256sum < /dev/shm/noise")).toBe(noise);
+
+  for (const name of ["h1", "h2"]) {
+    await client.sleep(name);
+    expect(await under.sh(name, "sha256sum < /dev/shm/noise")).toBe(noise);
+    await countsOn(under, name, (await readCount(under, name)).count);
+  }
+});
+
+test("several forks of one cut share what has changed, and outlive their origin", async () => {
+  const { client } = under;
+  await client.create({ name: "m1" });
+  await startCounter(under, "m1");
+  const forks = await client.forkAll("m1", ["m2", "m3", "m4"]);
+  expect(new Set(forks.map(({ report: made }) => made?.cut.checkpoint)).size).toBe(1);
+  await client.remove("m1");
+  for (const { agent } of forks) {
+    await countsOn(under, agent.name, (await readCount(under, agent.name)).count);
+    await client.remove(agent.name);
+  }
+});
+
+test("hot children do not outlive a daemon that is killed", async () => {
+  const { client } = under;
+  await client.create({ name: "k1" });
+  await client.checkpoint("k1", { name: "root" });
+  await client.hot("k1", { checkpoint: "root", count: 2 });
+  await under.restart();
+  await under.client.sleep("k1");
+  await until("hot children to be gone", async () => under.vmPids().length <= 1 + (await awake()));
+  expect((await under.client.fork("k1", "k2", { checkpoint: "root" })).agent.state).toBe("awake");
+});

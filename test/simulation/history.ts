@@ -14,6 +14,7 @@ import {
   exec,
   fork,
   hold,
+  hot,
   quarantine,
   recover,
   restore,
@@ -47,6 +48,7 @@ const anyStateAfter: ReadonlySet<Command["kind"]> = new Set([
   "configure",
   "end-hold",
   "release",
+  "hot",
 ]);
 
 export class History {
@@ -99,7 +101,7 @@ export class History {
     if (!there && random.chance(0.8)) {
       return create(name, random.pick(["checkpoint", "checkpoint", "disk", "ask"] as const));
     }
-    switch (random.below(23)) {
+    switch (random.below(25)) {
       case 0:
         return create(name);
       case 1:
@@ -134,6 +136,13 @@ export class History {
         return random.chance(0.5) ? quarantine(name) : verb("release", name);
       case 20:
         return exec(name, "wait-for", String(random.below(900_000)));
+      case 21:
+        return hot(
+          name,
+          await this.#drawCheckpoint(name),
+          random.pick(["fork", "restore"] as const),
+          random.below(3),
+        );
       case 14:
         return drop(name, await this.#drawCheckpoint(name));
       case 11:
@@ -155,8 +164,12 @@ export class History {
 
   /** Executes, and looks whether the answer is true at the moment it is given (I10). */
   async #command(command: Command): Promise<void> {
-    const isNew = command.kind === "create" || command.kind === "fork";
-    const name = isNew ? command.name : command.agent;
+    const name =
+      command.kind === "create"
+        ? command.name
+        : command.kind === "fork"
+          ? (command.names[0] ?? "")
+          : command.agent;
     const line = this.deeds.push(`${command.kind} ${name}`) - 1;
     const note = (outcome: string): void => {
       this.deeds[line] = `${command.kind} ${name} → ${outcome}`;

@@ -31,12 +31,15 @@ export async function violationsOf(
     const rows = await world.state.checkpoints(agent.id);
     found.push(...agentViolations(world, agent, rows, leftovers));
   }
+  const hot = world.hotChildren.all;
+  for (const { owner } of hot) known.add(owner);
   for (const id of world.folder.agents.keys()) {
     if (!known.has(id)) found.push(`I2: folder ${id} belongs to no agent`);
   }
   const used = new Set<string>([
     ...agents.flatMap(({ lease }) => (lease === null ? [] : [lease.machine.id])),
     ...world.substrate.spares.map(({ record }) => record.id),
+    ...hot.map(({ machine }) => machine.record.id),
   ]);
   for (const { record } of world.host.processes) {
     if (!used.has(record.id)) found.push(`I1: process ${record.id} belongs to nobody`);

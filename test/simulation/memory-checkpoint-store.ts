@@ -187,6 +187,27 @@ export class MemoryCheckpointStore implements CheckpointStore {
     });
   }
 
+  writeBase(
+    agent: AgentId,
+    { base, memoryBytes, pages }: Parameters<CheckpointStore["writeBase"]>[1],
+  ): ReturnType<CheckpointStore["writeBase"]> {
+    return this.#do("writeBase", () => undefined).then(async () => {
+      const whole = new Uint8Array(memoryBytes);
+      if (base.kind !== "zero") whole.set(this.#files.read(base.path) ?? []);
+      for await (const { indexes, bytes } of pages) {
+        indexes.forEach((index, i) =>
+          whole.set(bytes.subarray(i * PAGE_BYTES, (i + 1) * PAGE_BYTES), index * PAGE_BYTES),
+        );
+      }
+      await this.#life.pass();
+      const digest = sha256(whole);
+      const path = ownBasePath(agent, digest);
+      this.#require(agent).bases.add(digest);
+      this.#files.write(path, whole);
+      return { kind: "own" as const, digest, path };
+    });
+  }
+
   layerBytes(agent: AgentId, layer: LayerId): Promise<number> {
     return Promise.resolve(this.#files.read(layerPath(agent, layer))?.length ?? 0);
   }
@@ -210,12 +231,12 @@ export class MemoryCheckpointStore implements CheckpointStore {
     agent: AgentId,
     keep: readonly CheckpointId[],
     keepLayers: readonly LayerId[],
-    keepBase: Digest | null = null,
+    keepBases: readonly Digest[] = [],
   ): Promise<number> {
     return this.#do("collect", () => {
       const folder = this.#require(agent);
       const layers = new Set(keepLayers);
-      const bases = new Set<Digest>(keepBase === null ? [] : [keepBase]);
+      const bases = new Set<Digest>(keepBases);
       for (const id of keep) {
         const stored = folder.checkpoints.get(id);
         if (stored === undefined) this.#host.violate(`I2: ${id} is to be kept but has no files`);

@@ -6,6 +6,9 @@ import { shape, type World } from "./world.ts";
 export const create = (name: string, onCrash: "checkpoint" | "disk" | "ask" = "checkpoint") =>
   ({ kind: "create", tenant: "default", name, image: "base", shape, onCrash }) as const;
 
+export const hot = (agent: string, of: string, use: "fork" | "restore" = "fork", count = 1) =>
+  ({ kind: "hot", tenant: "default", agent, checkpoint: of, use, count }) as const;
+
 export const hold = (agent: string, forMs: number, reason = "") =>
   ({ kind: "hold", tenant: "default", agent, forMs, reason }) as const;
 
@@ -32,7 +35,7 @@ export const fork = (agent: string, name: string, from?: string) =>
     kind: "fork",
     tenant: "default",
     agent,
-    name,
+    names: [name],
     ...(from === undefined ? {} : { checkpoint: from }),
   }) as const;
 

@@ -7,6 +7,7 @@ import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { ResultOf, Command } from "../../packages/daemon/src/core/command.ts";
 import { Engine } from "../../packages/daemon/src/core/engine.ts";
 import { engineLimits } from "../../packages/daemon/src/core/limit.ts";
+import { HotChildren } from "../../packages/daemon/src/core/hot-children.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
 import { SparePlan } from "../../packages/daemon/src/core/spare-plan.ts";
 import type { Step } from "../../packages/daemon/src/core/step.ts";
@@ -72,6 +73,7 @@ export class World {
   engine!: Engine;
   substrate!: FakeSubstrate;
   life!: Life;
+  hotChildren!: HotChildren;
   /** Called at every step; what it answers happens there. */
   atStep: ((step: Step) => CrashTarget | null) | null = null;
   /** Called at every step; the verb goes on when it resolves, and no time passes until then. */
@@ -173,6 +175,7 @@ export class World {
     this.#wires = new Set();
     this.substrate = new FakeSubstrate({ host, faults, life });
     const clock = time.clock(life);
+    this.hotChildren = new HotChildren({ clock, childrenMax: 4, keptMs: 900_000 });
     const checkpoints = new MemoryCheckpointStore({
       folder: this.folder,
       files,
@@ -201,6 +204,7 @@ export class World {
           specsMax: 2,
           sparesPerSpec: this.#sparesPerSpec,
         }),
+        hotChildren: this.hotChildren,
         links: createGuestLinks({
           host,
           faults,

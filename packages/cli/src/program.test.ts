@@ -61,7 +61,7 @@ it("has every verb, each explained with an example and the options of all", () =
   const names = program.commands.map((command) => command.name());
   expect(names.sort()).toEqual(
     (
-      "checkpoint checkpoints cp create daemon doctor drop exec fork hold list processes quarantine " +
+      "checkpoint checkpoints cp create daemon doctor drop exec fork hold hot list processes quarantine " +
       "recover release remove report restore set show sleep start stop verify wake why"
     ).split(" "),
   );

@@ -10,7 +10,7 @@ import { availableParallelism } from "node:os";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
-import type { Metrics } from "@perdure/protocol";
+import { apiLimits, type Metrics } from "@perdure/protocol";
 import { RequestKeeper } from "./api/request-keeper.ts";
 import { openApiServer } from "./api/server.ts";
 import { openKeyRing } from "./checkpoints/key-ring.ts";
@@ -19,6 +19,7 @@ import { openLocalTemplateStore } from "./checkpoints/local/local-template-store
 import { WorkPool } from "./checkpoints/work/pool.ts";
 import { createSystemClock } from "./clock.ts";
 import { Engine } from "./core/engine.ts";
+import { HotChildren } from "./core/hot-children.ts";
 import type { Log } from "./core/ports/log.ts";
 import { engineLimits } from "./core/limit.ts";
 import { PageBuffers } from "./core/page-buffers.ts";
@@ -61,6 +62,9 @@ export interface Daemon {
 
 /** A raise waits for the disk and for its guest now and then: two keep a core busy. */
 const RAISES_PER_CORE = 2;
+
+/** After this long a hot child that nobody took is ended. */
+const HOT_CHILDREN_KEPT_MS = 15 * 60_000;
 
 /** uids for VM processes where the daemon is root; the first number is the tenants' group. */
 const vmUids = { first: 200_000, count: 65_536 };
@@ -129,6 +133,11 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
         lendMs: engineLimits.raiseTurnMs,
       }),
       spares: new SparePlan(substrate, { specsMax: 2, sparesPerSpec: options.spares }),
+      hotChildren: new HotChildren({
+        clock,
+        childrenMax: apiLimits.hotChildrenMax,
+        keptMs: HOT_CHILDREN_KEPT_MS,
+      }),
       links: createGuestLinks({ clock }),
       images: imageSource,
       identities: createIdentitySource(),

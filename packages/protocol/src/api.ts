@@ -33,6 +33,10 @@ export const apiLimits = {
   timeoutMsMax: 366 * 24 * 3600 * 1000,
   stdinChunkBytesMax: 1024 * 1024,
   fileBytesMax: 2 * 1024 * 1024 * 1024,
+  /** Forks made by one call. */
+  forksMax: 64,
+  /** Hot children of all agents at once. */
+  hotChildrenMax: 16,
   listLimitMax: 1000,
   listLimitDefault: 100,
   /** How long an answer is kept for its `Idempotency-Key`. */
@@ -162,12 +166,39 @@ export const checkpointRefSchema = z.union([agentNameSchema, checkpointIdSchema]
 /** `POST /v1/agents/:agent/restore` */
 export const restoreRequestSchema = z.strictObject({ checkpoint: checkpointRefSchema });
 
-/** `POST /v1/agents/:agent/fork` answers a `LetOut` of the new agent. */
+/** `POST /v1/agents/:agent/fork` */
 export const forkRequestSchema = z.strictObject({
-  name: agentNameSchema,
+  /** Of the new agents, all of one cut. All are made, or none. */
+  names: z
+    .array(agentNameSchema)
+    .min(1)
+    .max(apiLimits.forksMax)
+    .refine((names) => new Set(names).size === names.length, "must not hold a name twice"),
   /** Absent: as the agent is now. */
   checkpoint: checkpointRefSchema.optional(),
 });
+
+/** In the order of the names. */
+export const forkResponseSchema = z.object({ forks: z.array(letOutSchema) });
+
+/** `POST /v1/agents/:agent/hot` */
+export const hotRequestSchema = z.strictObject({
+  /** Absent: the newest. */
+  checkpoint: checkpointRefSchema.optional(),
+  /** What takes them: a fork of the checkpoint, or the agent that goes back to it. */
+  use: z.enum(["fork", "restore"]).default("fork"),
+  /** How many shall be ready; 0 lets them go. */
+  count: z.number().int().min(0).max(apiLimits.hotChildrenMax),
+});
+export type HotRequest = z.input<typeof hotRequestSchema>;
+
+export const hotViewSchema = z.object({
+  checkpoint: checkpointIdSchema,
+  use: z.enum(["fork", "restore"]),
+  ready: z.number().int().nonnegative(),
+});
+/** Hot children of a checkpoint. */
+export type HotView = z.infer<typeof hotViewSchema>;
 
 /** `POST /v1/agents/:agent/checkpoint` */
 export const checkpointRequestSchema = z.strictObject({

@@ -2,7 +2,7 @@
  * Every verb of the API as a method, whatever carries it: `Perdure` of Node and `Perdure` of browsers are
  * this with a transport. Examples run as they stand, with `perdure` open.
  */
-import { routes } from "@perdure/protocol";
+import { PerdureError, routes } from "@perdure/protocol";
 import type {
   AgentState,
   AgentView,
@@ -10,6 +10,8 @@ import type {
   CreateRequest,
   DoctorReport,
   Health,
+  HotRequest,
+  HotView,
   LetOut,
   ListResponse,
   Metrics,
@@ -22,6 +24,11 @@ export interface ListOptions extends CallOptions {
   /** Names that begin so. */
   readonly prefix?: string;
   readonly state?: AgentState;
+}
+
+export interface ForkOptions extends CallOptions {
+  /** Name or id; default: as the agent is now. */
+  readonly checkpoint?: string;
 }
 
 /**
@@ -197,13 +204,44 @@ export class PerdureClient extends StoreCalls {
    * @example
    * const { agent } = await perdure.fork("a1", "a1-try");
    */
-  fork(
+  async fork(agent: string, name: string, options: ForkOptions = {}): Promise<LetOut> {
+    const [made] = await this.forkAll(agent, [name], options);
+    if (made === undefined) throw new PerdureError("internal", "The daemon answered no fork");
+    return made;
+  }
+
+  /**
+   * New agents, all of one cut: made side by side, all of them or none. In the order of the names.
+   *
+   * @param names 1 to 64
+   * @throws `agent_exists`, `checkpoint_not_found`, `agent_state`
+   * @example
+   * const forks = await perdure.forkAll("a1", ["a1-left", "a1-right"]);
+   * console.log(forks.map(({ agent }) => agent.name));
+   */
+  async forkAll(
     agent: string,
-    name: string,
-    options: CallOptions & { readonly checkpoint?: string } = {},
-  ): Promise<LetOut> {
+    names: readonly string[],
+    options: ForkOptions = {},
+  ): Promise<LetOut[]> {
     const { checkpoint, ...call } = options;
-    return this.call(routes.fork, { agent }, { json: { name, checkpoint }, ...call });
+    const json = { names, checkpoint };
+    return (await this.call(routes.fork, { agent }, { json, ...call })).forks;
+  }
+
+  /**
+   * Keeps machines ready that hold a checkpoint's state: the next forks of it, or restores to it, take one and
+   * have only the wake gate before them. They cost memory, and are let go after 15 minutes.
+   *
+   * @param request.count how many shall be ready, at most 16 of all agents; 0 lets them go
+   * @throws `checkpoint_not_found`, `too_many`, `agent_state`
+   * @example
+   * await perdure.checkpoint("a1", { name: "root" });
+   * const { ready } = await perdure.hot("a1", { checkpoint: "root", count: 2 });
+   * await perdure.fork("a1", "a1-quick", { checkpoint: "root" });
+   */
+  hot(agent: string, request: HotRequest, options: CallOptions = {}): Promise<HotView> {
+    return this.call(routes.hot, { agent }, { json: request, ...options });
   }
 
   /**

@@ -12,6 +12,8 @@ export type {
   Health,
   Hold,
   HoldRequest,
+  HotRequest,
+  HotView,
   LetOut,
   ListResponse,
   ProcessView,

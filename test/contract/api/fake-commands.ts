@@ -140,21 +140,27 @@ export function createFakeCommands(): FakeCommands {
       return checkpoint;
     },
     restore: (command) => Promise.resolve().then(() => letOut(command)),
-    fork: async (command) => {
-      const { view } = find(command);
+    fork: async ({ names, ...target }) => {
+      const { view } = find(target);
       const { image, shape, onCrash, tenant, idleAfterMs, checkpointEveryMs } = view;
-      const forked = {
-        kind: "create",
-        tenant,
-        name: command.name,
-        image: image.name,
-        shape,
-        onCrash,
-        idleAfterMs,
-        checkpointEveryMs,
-      };
-      await perform.create(forked as Command & { kind: "create" });
-      return letOut({ tenant, agent: command.name });
+      const settings = { onCrash, idleAfterMs, checkpointEveryMs };
+      const forks: Results["wake"][] = [];
+      for (const name of names) {
+        const forked = { kind: "create", tenant, name, image: image.name, shape, ...settings };
+        await perform.create(forked as Command & { kind: "create" });
+        forks.push(letOut({ tenant, agent: name }));
+      }
+      return forks;
+    },
+    hot: async ({ checkpoint, use, count, ...target }) => {
+      await Promise.resolve();
+      const { checkpoints } = find(target);
+      const found = checkpoints.find(
+        ({ id: one, name }) => one === checkpoint || name === checkpoint,
+      );
+      if (found === undefined)
+        throw new PerdureError("checkpoint_not_found", "There is no such checkpoint");
+      return { checkpoint: found.id, use, ready: count };
     },
     drop: async (command) => {
       await Promise.resolve();

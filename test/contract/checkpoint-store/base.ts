@@ -50,7 +50,7 @@ export function baseTests(rig: CheckpointStoreRig): void {
     await rig.store.linkBase(fork, linked);
     await rig.store.removeAgent(rig.agent);
     // A machine has it mapped, and no checkpoint of the fork names it yet.
-    await rig.store.collect(fork, [], [], base.digest);
+    await rig.store.collect(fork, [], [], [base.digest]);
     const draft = sampleDraft(fork);
     const own = { ...base, path: rig.store.ownBasePath(fork, base.digest) };
     await rig.store.write(draft, rig.state(new Map(), own), quiet);

@@ -2,7 +2,7 @@
 import { Option } from "commander";
 import type { Command } from "commander";
 import type { AgentView, LetOut } from "@perdure/sdk";
-import { formatDuration, formatSize } from "../quantity.ts";
+import { formatDuration, formatSize, parseCount } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { Session, SharedOptions } from "../session.ts";
 
@@ -61,6 +61,7 @@ export function addVerbCommands(program: Command): void {
   addCheckpointCommand(program);
   addRestoreCommand(program);
   addForkCommand(program);
+  addHotCommand(program);
   addDropCommand(program);
 }
 
@@ -84,16 +85,52 @@ function addForkCommand(program: Command): void {
     .argument("<agent>", "name or id")
     .argument("<name>", "of the new agent")
     .option("--checkpoint <checkpoint>", "name or id; default: as the agent is now")
+    .option("--count <count>", "make so many, all of one cut: NAME-1, NAME-2, …", parseCount(1))
     .addHelpText(
       "after",
-      "\nExample:\n  perdure fork builder builder-try --checkpoint before-upgrade",
+      "\nExamples:\n  perdure fork builder builder-try --checkpoint before-upgrade\n  perdure fork builder try --count 8",
     );
-  type Options = SharedOptions & { readonly checkpoint?: string };
+  type Options = SharedOptions & { readonly checkpoint?: string; readonly count?: number };
   addSharedOptions(command).action(async (agent: string, name: string, options: Options) => {
-    const { checkpoint } = options;
-    await carryOut(options, `Forking agent "${agent}"`, async ({ perdure }) =>
-      letOutOf(await perdure.fork(agent, name, checkpoint === undefined ? {} : { checkpoint })),
-    );
+    const { checkpoint, count } = options;
+    const from = checkpoint === undefined ? {} : { checkpoint };
+    await carryOut(options, `Forking agent "${agent}"`, async ({ perdure }) => {
+      if (count === undefined) return letOutOf(await perdure.fork(agent, name, from));
+      const names = Array.from({ length: count }, (_, i) => `${name}-${i + 1}`);
+      const value = await perdure.forkAll(agent, names, from);
+      return { value, text: value.map((made) => letOutOf(made).text).join("") };
+    });
+  });
+}
+
+function addHotCommand(program: Command): void {
+  const command = program
+    .command("hot")
+    .description(
+      "keep machines ready that hold a checkpoint: its next forks or restores are quicker",
+    )
+    .argument("<agent>", "name or id")
+    .argument("<count>", "how many; 0 lets them go", parseCount(0))
+    .option("--checkpoint <checkpoint>", "name or id; default: the newest")
+    .addOption(
+      new Option("--use <use>", "what takes them (default: fork)").choices(["fork", "restore"]),
+    )
+    .addHelpText("after", "\nExample:\n  perdure hot builder 2 --checkpoint root");
+  type Options = SharedOptions & {
+    readonly checkpoint?: string;
+    readonly use?: "fork" | "restore";
+  };
+  addSharedOptions(command).action(async (agent: string, count: number, options: Options) => {
+    const { checkpoint, use } = options;
+    await carryOut(options, `Preparing hot children of agent "${agent}"`, async ({ perdure }) => {
+      const value = await perdure.hot(agent, {
+        count,
+        ...(checkpoint === undefined ? {} : { checkpoint }),
+        ...(use === undefined ? {} : { use }),
+      });
+      const text = `Hot children of ${value.checkpoint} for ${value.use}: ${value.ready}\n`;
+      return { value, text };
+    });
   });
 }
 

@@ -37,8 +37,11 @@ export function agentRoutes(server: FastifyInstance, { commands }: RouteContext)
   serve(server, routes.restore, ({ tenant, params, body }) =>
     commands.execute({ kind: "restore", tenant, ...params, ...body }),
   );
-  serve(server, routes.fork, ({ tenant, params, body }) =>
-    commands.execute({ kind: "fork", tenant, ...params, ...body }),
+  serve(server, routes.fork, async ({ tenant, params, body }) => ({
+    forks: [...(await commands.execute({ kind: "fork", tenant, ...params, ...body }))],
+  }));
+  serve(server, routes.hot, ({ tenant, params, body }) =>
+    commands.execute({ kind: "hot", tenant, ...params, ...body }),
   );
   serve(server, routes.checkpoint, ({ tenant, params, body }) =>
     commands.execute({ kind: "checkpoint", tenant, ...params, ...body }),

@@ -189,11 +189,12 @@ export class Actor {
   }
 
   /** Keeps `link` as the live one until it closes. */
-  hold(link: GuestLink): void {
+  hold(link: GuestLink): GuestLink {
     this.link = link;
     void link.closed.then(() => {
       if (this.link === link) this.link = null;
     });
+    return link;
   }
 
   /** Begins to follow what the machine does on its own, and to look after the agent. */

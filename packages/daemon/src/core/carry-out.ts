@@ -2,16 +2,19 @@
  * What each verb does to an agent, in the state that it meets (legality.ts says which). The engine has the
  * agent's actor and its lane; here is what is done with them.
  */
-import { PerdureError, type AgentId, type AgentView } from "@perdure/protocol";
+import { PerdureError, type AgentId, type AgentView, type HotView } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
-import { agentView } from "./agent.ts";
+import { agentView, type Agent } from "./agent.ts";
 import { checkpointView } from "./checkpoint.ts";
-import type { Command, Fork, LetOut, Results } from "./command.ts";
+import type { Command, Fork, KeepHot, LetOut, Results } from "./command.ts";
 import { assertAgentNameFree } from "./create.ts";
 import { drop } from "./drop.ts";
 import { forkPoint, prepareFork, wakeFork } from "./fork.ts";
+import { forkSource, type ForkSource } from "./fork-files.ts";
 import { configure, endHold, hold } from "./hold.ts";
+import { keepHotChildren } from "./hot-child.ts";
 import * as inside from "./inside.ts";
+import { findCheckpoint } from "./keep.ts";
 import { ruleFor } from "./legality.ts";
 import { quarantine, release } from "./quarantine.ts";
 import { recover } from "./recover.ts";
@@ -30,6 +33,7 @@ export interface Door {
   aloneWithoutMachine<T>(actor: Actor, work: () => Promise<T>): Promise<T>;
   /** For a call that needs the agent awake. */
   readonly wakeForCall: (actor: Actor) => Promise<void>;
+  withAgent<T>(id: AgentId, work: (actor: Actor) => Promise<T>): Promise<T>;
   /** `work` on an agent whose row was just stored. */
   raiseNew<T>(id: AgentId, work: (actor: Actor) => Promise<T>): Promise<T>;
 }
@@ -127,7 +131,9 @@ export async function carryOut(
       });
       return viewOf(actor);
     case "fork":
-      return alone(() => forkOne(actor, command, door));
+      return alone(() => forkAll(actor, command, door));
+    case "hot":
+      return alone(() => keepHot(actor, command));
     case "remove":
       await door.aloneWithoutMachine(actor, async () => {
         ruleFor("remove", actor.agent);
@@ -137,16 +143,50 @@ export async function carryOut(
   }
 }
 
-/** Holds the origin's lane: what the fork is read from stays there meanwhile. */
-async function forkOne(origin: Actor, { name, checkpoint }: Fork, door: Door): Promise<LetOut> {
+/** Holds the origin's lane: what the forks are read from stays there meanwhile. All are made, or none. */
+async function forkAll(
+  origin: Actor,
+  { names, checkpoint }: Fork,
+  door: Door,
+): Promise<readonly LetOut[]> {
   ruleFor("fork", origin.agent);
-  await assertAgentNameFree(origin.parts, origin.agent.tenant, name);
+  const { parts, agent } = origin;
+  for (const name of names) await assertAgentNameFree(parts, agent.tenant, name);
   const row = await forkPoint(origin, checkpoint);
-  const { id } = await prepareFork(origin, row, name);
-  return door.raiseNew(id, async (fork) => {
-    await bringUp(fork, () => wakeFork(fork, origin, row));
-    return letOutOf(fork);
+  const source = await forkSource(origin, row, names.length);
+  const made = await Promise.allSettled(names.map((name) => forkOne(source, name, door)));
+  const failed = made.find((one) => one.status === "rejected");
+  const forks = made.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+  if (failed === undefined) return forks;
+  for (const { agent: fork } of forks) {
+    await door.withAgent(fork.id, (actor) => door.aloneWithoutMachine(actor, () => remove(actor)));
+  }
+  throw PerdureError.from(failed.reason);
+}
+
+async function forkOne(source: ForkSource, name: string, door: Door): Promise<LetOut> {
+  const { origin, row } = source;
+  const hot = await origin.parts.hotChildren.take(row.id, "fork");
+  let fork: Agent;
+  try {
+    fork = await prepareFork(source, name, hot);
+  } catch (error) {
+    await hot?.end();
+    throw error;
+  }
+  return door.raiseNew(fork.id, async (actor) => {
+    await bringUp(actor, () => wakeFork(actor, source, hot));
+    return letOutOf(actor);
   });
+}
+
+async function keepHot(actor: Actor, { checkpoint, use, count }: KeepHot): Promise<HotView> {
+  ruleFor("hot", actor.agent);
+  const { hotChildren } = actor.parts;
+  const wanted = checkpoint ?? actor.agent.head?.checkpoint;
+  const row = await findCheckpoint(actor, wanted ?? "newest");
+  await keepHotChildren(actor, row, use, count);
+  return { checkpoint: row.id, use, ready: hotChildren.ready(row.id, use) };
 }
 
 /** Raises a new agent. */

@@ -15,11 +15,15 @@ export async function collectOld(actor: Actor): Promise<void> {
     if (dropped.length > 0) {
       await parts.state.commit(dropped.map(({ id }) => ({ kind: "delete-checkpoint", id })));
     }
+    for (const { id } of dropped) await parts.hotChildren.releaseCheckpoint(id);
+    const hot = parts.hotChildren.filesOf(agent.id);
     await parts.checkpoints.collect(
       agent.id,
       kept.map((row) => row.id),
-      actor.newestLayers(),
-      agent.lease?.base.kind === "own" ? agent.lease.base.digest : null,
+      [...actor.newestLayers(), ...hot.layers],
+      [agent.lease?.base, ...hot.bases].flatMap((base) =>
+        base?.kind === "own" && base.digest !== null ? [base.digest] : [],
+      ),
     );
     const storedBytes = await parts.checkpoints.storedBytes(agent.id);
     if (storedBytes !== agent.storedBytes) await actor.save({ storedBytes });

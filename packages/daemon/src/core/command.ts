@@ -12,6 +12,7 @@ import type {
   DoctorReport,
   Exit,
   Hold,
+  HotView,
   LetOut,
   ListResponse,
   MachineShape,
@@ -114,13 +115,22 @@ export interface Restore extends Target {
 }
 
 /**
- * A new agent, `name`, that goes on from a checkpoint of this one (id or name; absent: as the agent is now)
- * under an identity of its own.
+ * New agents that go on from a checkpoint of this one (id or name; absent: as the agent is now), each under
+ * an identity of its own.
  */
 export interface Fork extends Target {
   readonly kind: "fork";
-  readonly name: string;
+  /** At least one; all of one cut. All are made, or none. */
+  readonly names: readonly string[];
   readonly checkpoint?: string;
+}
+
+/** Keeps `count` machines ready that hold a checkpoint (absent: the newest): a fork or restore takes one. */
+export interface KeepHot extends Target {
+  readonly kind: "hot";
+  readonly checkpoint?: string;
+  readonly use: "fork" | "restore";
+  readonly count: number;
 }
 
 /** Forgets a kept checkpoint, by id or name, and frees what nothing else needs. */
@@ -171,6 +181,7 @@ export type Command =
   | Restore
   | Drop
   | Fork
+  | KeepHot
   | Stop
   | Start
   | Recover
@@ -191,8 +202,9 @@ export interface Results {
   checkpoint: CheckpointView;
   restore: LetOut;
   drop: AgentView;
-  /** Of the new agent. */
-  fork: LetOut;
+  /** Of the new agents, in the order of their names. */
+  fork: readonly LetOut[];
+  hot: HotView;
   stop: AgentView;
   start: LetOut;
   recover: LetOut;

@@ -2,7 +2,7 @@
  * Create: waking a fork of the template. The new agent gets an identity of its own before anything
  * in it thaws; a create that dies half-way leaves no agent (its caller was never answered).
  */
-import { makeId, PerdureError } from "@perdure/protocol";
+import { makeId, PerdureError, type AgentId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
 import type { Create } from "./command.ts";
@@ -53,7 +53,10 @@ function given(value: number | null | undefined, otherwise: number | null): numb
 }
 
 /** Stores the row of an agent that does not run yet: its name is taken. @throws `agent_exists` */
-export async function insertAgent(parts: Parts, facts: Pick<Agent, NewFacts>): Promise<Agent> {
+export async function insertAgent(
+  parts: Parts,
+  facts: Pick<Agent, NewFacts> & { readonly id?: AgentId },
+): Promise<Agent> {
   const nowMs = parts.clock.nowMs();
   const agent: Agent = {
     id: makeId("ag", nowMs, parts.clock.randomBytes(10)),

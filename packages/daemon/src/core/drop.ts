@@ -22,6 +22,7 @@ export async function drop(actor: Actor, wanted: string): Promise<void> {
     await actor.save({}, [{ kind: "update-checkpoint", checkpoint: { ...row, name: null } }]);
     return;
   }
+  await actor.parts.hotChildren.releaseCheckpoint(row.id);
   await actor.save({}, [{ kind: "delete-checkpoint", id: row.id }]);
   await collectOld(actor);
 }

@@ -98,6 +98,7 @@ export class Engine implements Commands {
   /** Waits for the verbs under way, then lets go of every machine; VMs go on and are adopted later. */
   async close(): Promise<void> {
     this.#closing.abort();
+    await this.#parts.hotChildren.close();
     await Promise.all(
       [...this.#slots.keys()].map((id) =>
         this.#hold(id, (actor) =>
@@ -128,6 +129,7 @@ export class Engine implements Commands {
     aloneWithoutMachine: (actor, work) =>
       this.#alone(actor, work, true, (error) => giveUp(actor, error)),
     wakeForCall: (actor) => this.#wakeForCall(actor),
+    withAgent: (id, work) => this.#hold(id, work),
     raiseNew: (id, work) => this.#raiseNew(id, work),
   };
 

@@ -12,12 +12,12 @@ import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { insertAgent, raiseNew } from "./create.ts";
+import { makeForkFolder, openedFork, type ForkSource } from "./fork-files.ts";
+import type { HotChild } from "./hot-children.ts";
 import { findCheckpoint } from "./keep.ts";
-import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
-import type { MemoryBase } from "./ports/substrate.ts";
-import { raise } from "./raise.ts";
+import { verifiedChecks } from "./opened.ts";
+import { raise, type Origin } from "./raise.ts";
 import { takeCheckpoint } from "./sleep.ts";
-import { assertRecorded, verifiedChecks } from "./wake.ts";
 
 /**
  * The checkpoint that is forked: the one wanted (id or name), else of an awake agent one that is taken now, else
@@ -39,54 +39,59 @@ export async function forkPoint(origin: Actor, wanted?: string): Promise<Checkpo
 
 /** Stores the row of the fork: its name is taken. @throws `agent_exists` */
 export function prepareFork(
-  { agent, parts }: Actor,
-  { layers }: CheckpointRow,
+  { origin: { agent, parts }, row: { layers } }: ForkSource,
   name: string,
+  hot: HotChild | null,
 ): Promise<Agent> {
   const { tenant, image, template, shape, onCrash, idleAfterMs, checkpointEveryMs } = agent;
   const settings = { onCrash, idleAfterMs, checkpointEveryMs };
-  return insertAgent(parts, { name, tenant, image, template, shape, ...settings, disk: layers });
-}
-
-/** Makes the fork's files and wakes it; on failure nothing of it is left. Holds the origin's lane. */
-export function wakeFork(fork: Actor, origin: Actor, row: CheckpointRow): Promise<void> {
-  return raiseNew(fork, () => raiseFork(fork, origin, row));
-}
-
-async function raiseFork(fork: Actor, origin: Actor, row: CheckpointRow): Promise<void> {
-  const { parts, agent } = fork;
-  await fork.step("fork.inserted");
-  const opened = await parts.checkpoints.open(origin.id, row.id);
-  assertRecorded(origin, row.id, row, opened);
-  await parts.checkpoints.createAgent(fork.id, agent.tenant);
-  for (const layer of row.layers) {
-    const path = parts.checkpoints.layerPath(origin.id, layer);
-    await parts.checkpoints.linkLayer(fork.id, layer, path);
-  }
-  const base = await ownBase(fork, opened);
-  await fork.step("fork.folder-made");
-  const { manifest, state } = opened;
-  await raise(fork, {
-    route: "fork",
-    fallback: "creating",
-    base,
-    state,
-    capturedOn: state === null ? null : manifest.substrate,
-    lowerLayers: row.layers,
-    identity: await parts.identities.make(agent.name),
-    verified: verifiedChecks(opened),
-    cut: cutOf(row),
-    otherCut: null,
-    headAfter: null,
+  const id = hot === null ? {} : { id: hot.owner };
+  return insertAgent(parts, {
+    ...id,
+    name,
+    tenant,
+    image,
+    template,
+    shape,
+    ...settings,
+    disk: layers,
   });
 }
 
-/** The origin's memory base; one of its own under a name of the fork's. */
-async function ownBase(fork: Actor, { state }: OpenedCheckpoint): Promise<MemoryBase> {
-  const base = state?.base ?? { kind: "zero" };
-  if (base.kind !== "own") return base;
-  const { checkpoints } = fork.parts;
-  const { memoryBytes } = fork.agent.shape;
-  await checkpoints.linkBase(fork.id, { ...base, bytes: memoryBytes });
-  return { ...base, path: checkpoints.ownBasePath(fork.id, base.digest) };
+/** Makes the fork's files and wakes it; on failure nothing of it is left. Holds the origin's lane. */
+export function wakeFork(fork: Actor, source: ForkSource, hot: HotChild | null): Promise<void> {
+  return raiseNew(fork, async () => {
+    await fork.step("fork.inserted");
+    const start = hot === null ? await fromCheckpoint(fork, source) : fromHotChild(hot, source);
+    await fork.step("fork.folder-made");
+    await raise(fork, {
+      ...start,
+      route: "fork",
+      fallback: "creating",
+      lowerLayers: source.row.layers,
+      identity: await fork.parts.identities.make(fork.agent.name),
+      cut: cutOf(source.row),
+      otherCut: null,
+      headAfter: null,
+    });
+  });
+}
+
+type Start = Pick<Origin, "base" | "state" | "capturedOn" | "verified" | "hot">;
+
+async function fromCheckpoint(fork: Actor, source: ForkSource): Promise<Start> {
+  const { opened, memory } = await openedFork(source);
+  const base = await makeForkFolder(source.origin, fork.id, source.row, memory.base);
+  const { state } = memory;
+  const capturedOn = state === null ? null : opened.manifest.substrate;
+  return { base, state, capturedOn, verified: verifiedChecks(opened), hot: null };
+}
+
+/** All that was made and verified when it was prepared. */
+function fromHotChild(hot: HotChild, { row }: ForkSource): Start {
+  const verified = [
+    ...hot.verified,
+    { check: "hot-child", outcome: "passed", detail: `Prepared from ${row.id}.` } as const,
+  ];
+  return { base: hot.base, state: null, capturedOn: null, verified, hot };
 }

@@ -16,6 +16,7 @@ export type Verb =
   | "restore"
   | "drop"
   | "fork"
+  | "hot"
   | "stop"
   | "start"
   | "recover"
@@ -45,6 +46,7 @@ const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
   restore: row("does", "does", "does", "does", "does"),
   drop: row("does", "does", "does", "does", "does"),
   fork: row("does", "does", "does", "does", "does"),
+  hot: row("does", "does", "does", "does", "does"),
   stop: row("does", "wakes", "nothing", "refuses", "refuses"),
   start: row("nothing", "refuses", "does", "refuses", "refuses"),
   recover: row("refuses", "does", "does", "does", "does"),

@@ -1,5 +1,6 @@
 /** The ports that the engine stands on, and the hook that tests use. Only daemon.ts fills this in. */
 import type { Agent } from "./agent.ts";
+import type { HotChildren } from "./hot-children.ts";
 import type { CheckpointStore } from "./ports/checkpoint-store.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { GuestLinks } from "./ports/guest-link.ts";
@@ -22,6 +23,7 @@ export interface Parts {
   readonly spares: SparePlan;
   /** Agents that are raised at the same time. */
   readonly raises: Turns;
+  readonly hotChildren: HotChildren;
   readonly links: GuestLinks;
   readonly images: ImageSource;
   readonly identities: IdentitySource;

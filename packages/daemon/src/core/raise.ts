@@ -24,12 +24,12 @@ import { isPast, type Actor } from "./actor.ts";
 import { atOnce } from "./at-once.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
-import { assertCompatible } from "./compatibility.ts";
 import { whyFailed } from "./fail.ts";
+import type { HotChild } from "./hot-children.ts";
 import { engineLimits } from "./limit.ts";
+import { connect, loadState, takeSpare, type SavedState } from "./load.ts";
 import { Phases } from "./phases.ts";
 import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
-import type { PageBatch } from "./ports/page.ts";
 import type { DiskChain, Machine, MachineSpec, MemoryBase } from "./ports/substrate.ts";
 import { connectAgain } from "./reconnect.ts";
 import { passGate } from "./wake-gate.ts";
@@ -40,7 +40,9 @@ export interface Origin {
   readonly fallback: Lease["fallback"];
   readonly base: MemoryBase;
   /** Memory over the base, and devices; null: boot from the disk. */
-  readonly state: { pages(): AsyncIterable<PageBatch>; readonly devices: Uint8Array } | null;
+  readonly state: SavedState | null;
+  /** A machine that has all of it already; then `state` is null. */
+  readonly hot?: HotChild | null;
   /** What it was captured on; null where nothing was. */
   readonly capturedOn: SubstrateFacts | null;
   readonly lowerLayers: readonly LayerId[];
@@ -56,7 +58,7 @@ export interface Origin {
 export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
   const spec = await actor.spec(origin.base);
   try {
-    return await (origin.state === null
+    return await (origin.state === null && origin.hot == null
       ? boot(actor, origin, spec)
       : attempt(actor, origin, spec, engineLimits.syncMs));
   } finally {
@@ -104,15 +106,19 @@ async function attemptNow(
   const previousGeneration = actor.agent.generation;
   const generation = previousGeneration + 1;
 
-  const topLayer = actor.newLayerId();
-  let machine: Machine | null = null;
-  const layer = parts.checkpoints.createLayer(actor.id, topLayer, actor.agent.shape.diskBytes);
+  const hot = origin.hot ?? null;
+  const topLayer = hot?.topLayer ?? actor.newLayerId();
+  let machine: Machine | null = hot?.machine ?? null;
+  const layer =
+    hot === null
+      ? parts.checkpoints.createLayer(actor.id, topLayer, actor.agent.shape.diskBytes)
+      : Promise.resolve();
   layer.catch(() => undefined); // Awaited before the machine gets it, or after the machine was ended.
   let memory = Promise.resolve();
   let report: WakeReport | null = null;
   try {
     const chain = await actor.disk([...origin.lowerLayers, topLayer]);
-    machine = await takeMachine(actor, origin, spec, chain, layer);
+    machine ??= await takeMachine(actor, origin, spec, chain, layer);
     phases.mark("machine");
     memory = origin.state === null ? memory : machine.injectMemory(origin.state.pages());
     memory.catch(() => undefined); // Awaited with the disk, or after the machine was ended.
@@ -129,7 +135,7 @@ async function attemptNow(
       fallback: origin.fallback,
     };
     const [link] = await atOnce([
-      connect(actor, machine),
+      hot === null ? connect(actor, machine) : actor.hold(hot.link),
       actor.save({ state: "waking", generation, lease, paused: null }),
       origin.state === null ? null : atOnce([layer, machine.prepareWake(chain)]),
     ]);
@@ -138,9 +144,12 @@ async function attemptNow(
     await actor.step(`${verb}.claimed`);
     phases.mark("claim");
 
-    await loadState(machine, origin, chain, memory, phases);
+    if (origin.state !== null) {
+      await loadState(machine, origin.state, chain, memory, (phase) => phases.mark(phase));
+    }
     // The first words wait in the link when the guest begins to run.
-    const synced = answering(actor, machine, link.sync(generation, answerMs));
+    const synced =
+      hot === null ? answering(actor, machine, link.sync(generation, answerMs)) : undefined;
     await Promise.all([machine.run(), synced]);
     phases.mark("first-answer");
     await actor.step(`${verb}.restored`);
@@ -153,7 +162,7 @@ async function attemptNow(
       clock: parts.clock,
       generation,
       identity: origin.identity,
-      restored: origin.state !== null,
+      restored: origin.state !== null || hot !== null,
       verified: origin.verified,
       draft: {
         version: 1,
@@ -300,35 +309,9 @@ async function takeMachine(
   chain: DiskChain,
   layer: Promise<void>,
 ): Promise<Machine> {
-  const { parts, agent } = actor;
-  if (origin.capturedOn !== null) {
-    assertCompatible(agent.name, origin.capturedOn, await parts.substrate.facts(spec));
-  }
-  if (origin.state !== null) return parts.substrate.takeSpare(spec);
+  if (origin.state !== null) return takeSpare(actor, spec, origin.capturedOn);
   await layer;
-  return parts.substrate.bootCold(spec, chain);
-}
-
-async function connect(actor: Actor, machine: Machine): Promise<GuestLink> {
-  const link = await actor.parts.links.connect(machine.linkPath);
-  actor.hold(link);
-  return link;
-}
-
-async function loadState(
-  machine: Machine,
-  origin: Origin,
-  chain: DiskChain,
-  memory: Promise<void>,
-  phases: Phases,
-): Promise<void> {
-  if (origin.state === null) return;
-  await machine.attachDisk(chain);
-  phases.mark("disk");
-  await memory;
-  phases.mark("memory");
-  await machine.loadDevices(origin.state.devices);
-  phases.mark("devices");
+  return actor.parts.substrate.bootCold(spec, chain);
 }
 
 /** How a guest says that it cannot be let out, or says nothing. */

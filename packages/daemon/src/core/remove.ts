@@ -7,6 +7,7 @@ export async function remove(actor: Actor): Promise<void> {
   await actor.save({ state: "removed" });
   await actor.step("remove.marked");
   await endMachine(actor, "remove");
+  await actor.parts.hotChildren.releaseAgent(actor.id);
   await actor.step("remove.machine-gone");
   await removeFiles(actor);
 }

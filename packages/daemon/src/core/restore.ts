@@ -13,9 +13,11 @@
  */
 import { PerdureError, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
-import type { CheckpointRow } from "./checkpoint.ts";
+import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { assertCompatible } from "./compatibility.ts";
+import type { HotChild } from "./hot-children.ts";
 import { findCheckpoint, keepCheckpoint, keepDisk, settledBefore } from "./keep.ts";
+import { raise, type Origin } from "./raise.ts";
 import { sleep } from "./sleep.ts";
 import { continueFrom } from "./wake.ts";
 
@@ -32,15 +34,41 @@ export async function restore(actor: Actor, wanted: string): Promise<WakeReport>
     const otherCut = await keepPresent(actor, row);
     await actor.step("restore.present-kept");
     const fallback = settledBefore(actor.agent.state);
+    const hot = await actor.parts.hotChildren.take(row.id, "restore");
+    if (hot !== null) return await fromHotChild(actor, row, hot, { fallback, otherCut });
     return await continueFrom(actor, row.id, "restore", fallback, otherCut);
   } catch (error) {
     throw wasAwake ? withWayOn(actor, error) : error;
   }
 }
 
+/** All was opened and verified when it was prepared. */
+async function fromHotChild(
+  actor: Actor,
+  row: CheckpointRow,
+  hot: HotChild,
+  { fallback, otherCut }: Pick<Origin, "fallback" | "otherCut">,
+): Promise<WakeReport> {
+  return raise(actor, {
+    route: "restore",
+    fallback,
+    base: hot.base,
+    state: null,
+    hot,
+    capturedOn: null,
+    lowerLayers: row.layers,
+    identity: null,
+    verified: hot.verified,
+    cut: cutOf(row),
+    otherCut,
+    headAfter: { checkpoint: row.id, continued: true },
+  });
+}
+
 /** Nothing is disturbed for a checkpoint that cannot be opened here. */
 async function assertCanBeOpened(actor: Actor, row: CheckpointRow): Promise<void> {
   const { agent, parts } = actor;
+  if (parts.hotChildren.ready(row.id, "restore") > 0) return;
   const { manifest, state } = await parts.checkpoints.open(actor.id, row.id);
   if (state === null) return;
   const here = await parts.substrate.facts(await actor.spec(state.base));

@@ -9,6 +9,9 @@ import {
   checkpointViewSchema,
   createRequestSchema,
   forkRequestSchema,
+  forkResponseSchema,
+  hotRequestSchema,
+  hotViewSchema,
   letOutSchema,
   listQuerySchema,
   listResponseSchema,
@@ -132,11 +135,20 @@ export const agentRoutes = {
   fork: {
     ...verb(
       "fork",
-      "Make a new agent that goes on from here, or from a checkpoint, under an identity of its own.",
-      letOutSchema,
+      "Make new agents that go on from here, or from a checkpoint, each under an identity of its own.",
+      forkResponseSchema,
     ),
     body: json(forkRequestSchema),
     status: 201,
+    scope: "admin",
+  },
+  hot: {
+    ...verb(
+      "hot",
+      "Keep machines ready that hold a checkpoint's state: the next forks or restores of it take them.",
+      hotViewSchema,
+    ),
+    body: json(hotRequestSchema),
     scope: "admin",
   },
   checkpoints: {

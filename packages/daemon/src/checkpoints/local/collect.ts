@@ -16,12 +16,12 @@ export async function collectAgent(
   agent: AgentId,
   keep: readonly CheckpointId[],
   keepLayers: readonly LayerId[],
-  keepBase: Digest | null,
+  keepBases: readonly Digest[],
 ): Promise<number> {
   const folder = context.folder(agent);
   const checkpoints = new Set<string>(keep);
   const packs = new Set<string>();
-  const bases = new Set<string>(keepBase === null ? [] : [keepBase]);
+  const bases = new Set<string>(keepBases);
   const layers = new Set<string>(keepLayers.map((id) => `${id}.qcow2`));
   for (const id of keep) {
     const { memory, disk } = (await readManifest(context, agent, id)).manifest;

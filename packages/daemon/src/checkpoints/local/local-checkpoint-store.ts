@@ -26,7 +26,8 @@ import type {
   Verification,
 } from "../../core/ports/checkpoint-store.ts";
 import type { Clock } from "../../core/ports/clock.ts";
-import { FOLDER_MODE, syncFile, syncFolder } from "../durable.ts";
+import type { MemoryBase } from "../../core/ports/substrate.ts";
+import { FOLDER_MODE, syncFile, syncFolder, temporaryPath } from "../durable.ts";
 import type { KeyRing } from "../key-ring.ts";
 import { diskFull, isDiskFull, storeError } from "../store-error.ts";
 import { WorkPool } from "../work/pool.ts";
@@ -39,7 +40,7 @@ import { readHostBootId } from "./host-boot.ts";
 import { linkLayerFile, removeLayerFile } from "./layer.ts";
 import { readManifest } from "./manifest-file.ts";
 import { openCheckpoint } from "./open-checkpoint.ts";
-import { adoptBase } from "./own-base.ts";
+import { adoptBase, publishBase, writeBaseFile } from "./own-base.ts";
 import { Reservations } from "./reservation.ts";
 import { StoreContext } from "./store-context.ts";
 import type { FindTemplateBase } from "./store-context.ts";
@@ -212,6 +213,28 @@ export class LocalCheckpointStore implements CheckpointStore {
     );
   }
 
+  async writeBase(
+    agent: AgentId,
+    { base, memoryBytes, pages }: Parameters<CheckpointStore["writeBase"]>[1],
+  ): Promise<MemoryBase & { readonly kind: "own" }> {
+    const { bases } = this.#context.folder(agent);
+    return await this.#change(agent, "write a memory base", async () => {
+      const basePath = base.kind === "zero" ? null : base.path;
+      const temporary = temporaryPath(join(bases, "new"));
+      try {
+        const source = { bytes: memoryBytes, basePath };
+        const digest = await writeBaseFile(this.#context.pool, source, temporary, pages);
+        await publishBase(bases, temporary, digest);
+        const path = this.ownBasePath(agent, digest);
+        await this.#context.verified(agent).record({ part: "base", name: digest, path }, digest);
+        return { kind: "own", digest, path };
+      } catch (error) {
+        await rm(temporary, { force: true });
+        throw error;
+      }
+    });
+  }
+
   layerPath(agent: AgentId, layer: LayerId): string {
     return this.#context.folder(agent).layer(layer);
   }
@@ -235,10 +258,10 @@ export class LocalCheckpointStore implements CheckpointStore {
     agent: AgentId,
     keep: readonly CheckpointId[],
     keepLayers: readonly LayerId[],
-    keepBase: Digest | null = null,
+    keepBases: readonly Digest[] = [],
   ): Promise<number> {
     return await this.#change(agent, `collect the files of agent "${agent}"`, () =>
-      collectAgent(this.#context, agent, keep, keepLayers, keepBase),
+      collectAgent(this.#context, agent, keep, keepLayers, keepBases),
     );
   }
 

@@ -141,6 +141,18 @@ export interface CheckpointStore {
   linkLayer(agent: AgentId, layer: LayerId, fromPath: string): Promise<void>;
   /** Puts an own base of another agent into this one's folder (hard link, or a copy). Durable. */
   linkBase(agent: AgentId, base: { digest: Digest; path: string; bytes: number }): Promise<void>;
+  /**
+   * Writes memory, whole, as a base of the agent's own. Durable; no checkpoint names it, so the next `collect`
+   * removes it unless it is told to keep it. @throws `disk_full`
+   */
+  writeBase(
+    agent: AgentId,
+    memory: {
+      readonly base: MemoryBase;
+      readonly memoryBytes: number;
+      readonly pages: AsyncIterable<PageBatch>;
+    },
+  ): Promise<MemoryBase & { readonly kind: "own" }>;
   layerPath(agent: AgentId, layer: LayerId): string;
   /** Bytes on disk (allocated blocks) of one layer. */
   layerBytes(agent: AgentId, layer: LayerId): Promise<number>;
@@ -150,15 +162,15 @@ export interface CheckpointStore {
 
   /**
    * Removes every checkpoint, pack, own base and layer of the agent that is reachable neither from
-   * the checkpoints in `keep` nor named in `keepLayers` and `keepBase` (what a machine has open whose
-   * agent has no checkpoint of it); also left-overs of writes that died.
+   * the checkpoints in `keep` nor named in `keepLayers` and `keepBases` (what a machine has open that no
+   * checkpoint names); also left-overs of writes that died.
    * Safe at any time between writes. Returns bytes freed.
    */
   collect(
     agent: AgentId,
     keep: readonly CheckpointId[],
     keepLayers: readonly LayerId[],
-    keepBase?: Digest | null,
+    keepBases?: readonly Digest[],
   ): Promise<number>;
   /** Bytes on disk (allocated blocks) of the agent's folder. */
   storedBytes(agent: AgentId): Promise<number>;

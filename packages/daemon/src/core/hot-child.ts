@@ -1,0 +1,104 @@
+/** Makes hot children (hot-children.ts): a machine from a spare up to its first answer, and no further. */
+import { makeId, PerdureError, type LayerId, type AgentId } from "@perdure/protocol";
+import type { Actor } from "./actor.ts";
+import type { CheckpointRow } from "./checkpoint.ts";
+import { forkSource, makeForkFolder, openedFork, type ForkSource } from "./fork-files.ts";
+import type { HotChild, HotUse } from "./hot-children.ts";
+import { engineLimits } from "./limit.ts";
+import { loadState, takeSpare } from "./load.ts";
+import { verifiedChecks } from "./opened.ts";
+import type { GuestLink } from "./ports/guest-link.ts";
+import type { DiskChain, Machine } from "./ports/substrate.ts";
+
+/** Makes it `count` hot children of the checkpoint. Holds the lane of `actor`. @throws `too_many`, `agent_state` */
+export async function keepHotChildren(
+  actor: Actor,
+  row: CheckpointRow,
+  use: HotUse,
+  count: number,
+): Promise<void> {
+  await actor.parts.hotChildren.keep(row.id, use, count, async (missing) => {
+    // A restore needs a machine over the checkpoint's own base: the agent's other checkpoints are.
+    const source = await forkSource(actor, row, use === "fork" ? missing : 1);
+    return () => prepare(source, use);
+  });
+}
+
+async function removeFiles(
+  { parts: { checkpoints } }: Actor,
+  { use, owner, topLayer }: Pick<HotChild, "use" | "owner" | "topLayer">,
+): Promise<void> {
+  if (use === "fork") await checkpoints.removeAgent(owner);
+  else await checkpoints.removeLayer(owner, topLayer);
+}
+
+/** Holds the lane of the origin. @throws what a wake may throw; nothing of it is left then */
+async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
+  const { origin: actor, row } = source;
+  const { parts, agent } = actor;
+  const { opened, memory } = await openedFork(source);
+  const { state } = memory;
+  if (state === null || !row.frozen) {
+    const lack = state === null ? "no memory" : "a workload that did not freeze";
+    throw new PerdureError(
+      "agent_state",
+      `Checkpoint ${row.id} can have no hot children: it has ${lack}`,
+      { hint: "Take another checkpoint of the agent while it is awake" },
+    );
+  }
+  const owner =
+    use === "restore" ? actor.id : makeId("ag", parts.clock.nowMs(), parts.clock.randomBytes(10));
+  const topLayer = actor.newLayerId();
+  let machine: Machine | null = null;
+  let link: GuestLink | null = null;
+  try {
+    const base =
+      use === "restore" ? memory.base : await makeForkFolder(actor, owner, row, memory.base);
+    await parts.checkpoints.createLayer(owner, topLayer, agent.shape.diskBytes);
+    await parts.checkpoints.syncLayer(owner, topLayer);
+    const chain = await chainOf(actor, owner, [...row.layers, topLayer]);
+    machine = await takeSpare(actor, await actor.spec(base), opened.manifest.substrate);
+    link = await parts.links.connect(machine.linkPath);
+    const loaded = machine.injectMemory(state.pages());
+    loaded.catch(() => undefined); // Awaited with the disk, or after the machine was ended.
+    await machine.prepareWake(chain);
+    await loadState(machine, state, chain, loaded);
+    await Promise.all([machine.run(), link.sync(row.generation, engineLimits.syncMs)]);
+    const { frozen } = await link.info(engineLimits.gateMs);
+    await machine.pause();
+    if (!frozen) throw new PerdureError("freeze_timeout", "The workload is not frozen");
+    const verified = verifiedChecks(opened);
+    const { id: checkpoint } = row;
+    const files = { use, owner, topLayer };
+    const made = { ...files, origin: actor.id, checkpoint, machine, link, base, verified };
+    return { ...made, end: () => end(actor, made) };
+  } catch (error) {
+    link?.close("the hot child failed");
+    await machine?.kill();
+    await removeFiles(actor, { use, owner, topLayer });
+    throw error;
+  }
+}
+
+async function end(actor: Actor, child: Omit<HotChild, "end">): Promise<void> {
+  child.link.close("the hot child is not needed");
+  try {
+    await child.machine.kill();
+    await removeFiles(actor, child);
+  } catch (error) {
+    const { message } = PerdureError.from(error);
+    const facts = { agent: child.origin, message };
+    actor.parts.log("warn", "A hot child could not be ended", facts);
+  }
+}
+
+/** As `actor.disk`, in the folder of `owner`. */
+async function chainOf(
+  actor: Actor,
+  owner: AgentId,
+  layers: readonly LayerId[],
+): Promise<DiskChain> {
+  const { imagePath } = await actor.disk([]);
+  const { checkpoints } = actor.parts;
+  return { imagePath, layerPaths: layers.map((layer) => checkpoints.layerPath(owner, layer)) };
+}
