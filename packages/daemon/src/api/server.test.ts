@@ -173,10 +173,10 @@ describe("agents", () => {
     expect(commands.executed.at(-1)).toMatchObject({ kind: "recover", from: "disk" });
     await post("/v1/agents/a1/restore", { checkpoint: "crash-3-disk" });
     expect(commands.executed.at(-1)).toMatchObject({ kind: "restore", checkpoint: "crash-3-disk" });
-    const forked = await post("/v1/agents/a1/fork", { name: "a2" });
+    const forked = await post("/v1/agents/a1/fork", { names: ["a2"] });
     expect(forked.status).toBe(201);
-    expect(forked.json()).toMatchObject({ agent: { name: "a2" } });
-    expect(expectTyped(await post("/v1/agents/a1/fork", { name: "a2" }))).toBe("agent_exists");
+    expect(forked.json()).toMatchObject({ forks: [{ agent: { name: "a2" } }] });
+    expect(expectTyped(await post("/v1/agents/a1/fork", { names: ["a2"] }))).toBe("agent_exists");
     expect(expectTyped(await post("/v1/agents/a1/fork", {}))).toBe("bad_request");
     await post("/v1/agents/a1/checkpoint", { name: "after" });
     expect((await send("DELETE", "/v1/agents/a1/checkpoints/after")).status).toBe(200);
