@@ -4,6 +4,7 @@ export * from "./api.ts";
 export * from "./canonical-json.ts";
 export * from "./duration.ts";
 export * from "./error.ts";
+export * from "./file.ts";
 export * from "./id.ts";
 export * from "./image.ts";
 export * from "./manifest.ts";

@@ -24,8 +24,9 @@ export type {
 } from "@perdure/protocol";
 export * from "./client.ts";
 export type { RunResult } from "./collected-output.ts";
-export type { FileOptions } from "./file-calls.ts";
+export type { FileOptions, FolderEntry, PathFacts } from "./file-calls.ts";
 export type { FileFacts, FileRead } from "./file-read.ts";
+export type { FileEvent } from "./file-watch.ts";
 export { goesOn } from "./output.ts";
 export type { Output } from "./output.ts";
 export type { ExecOptions } from "./process-calls.ts";

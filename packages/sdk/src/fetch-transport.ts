@@ -7,6 +7,7 @@ import { repeated } from "./repeat.ts";
 import {
   answeredError,
   cancelledError,
+  closedError,
   cutError,
   definedQuery,
   headersOf,
@@ -24,6 +25,7 @@ export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport 
   const closing = new AbortController();
 
   const send = async (call: Call): Promise<Response> => {
+    if (closing.signal.aborted) throw closedError();
     const body = await bodyOf(call);
     const signal = signalOf(call, closing.signal);
     const query = new URLSearchParams();
@@ -65,9 +67,9 @@ export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport 
       await reading(call, answer.text());
     },
     stream: async (call) => {
-      const { headers, body } = await send(call);
-      const bytes = body === null ? noBytes() : bytesOf(body, (work) => reading(call, work));
-      return { headers: Object.fromEntries(headers), bytes };
+      const answer = await send(call);
+      const bytes = bytesOf(answer, (work) => reading(call, work));
+      return { headers: Object.fromEntries(answer.headers), bytes };
     },
     close: () => {
       closing.abort();
@@ -113,12 +115,17 @@ function signalOf({ signal }: Call, closing: AbortSignal): AbortSignal {
   return signal === undefined ? closing : AbortSignal.any([signal, closing]);
 }
 
-/** Not an async iteration of the stream itself: not every browser has it. */
+/**
+ * Not an async iteration of the stream itself: not every browser has it. The answer is held as long as its
+ * stream: Node's `fetch` drops what was not read of an answer that nobody has any more.
+ */
 async function* bytesOf(
-  body: ReadableStream<Uint8Array>,
+  answer: Response,
   reading: <T>(work: Promise<T>) => Promise<T>,
 ): AsyncGenerator<Uint8Array> {
-  const reader = body.getReader();
+  const body: ReadableStream<Uint8Array> | null = answer.body;
+  const reader = body?.getReader();
+  if (reader === undefined) return;
   let ended = false;
   try {
     for (;;) {
@@ -133,10 +140,6 @@ async function* bytesOf(
   } finally {
     if (!ended) await reader.cancel().catch(() => undefined);
   }
-}
-
-async function* noBytes(): AsyncGenerator<Uint8Array> {
-  // An answer without a body.
 }
 
 /** Whether a call that only reads arrived does not matter; of any other it is not known. */

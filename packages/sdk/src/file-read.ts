@@ -1,5 +1,5 @@
 /** A file that is being read from an agent. */
-import { fileHeaders } from "@perdure/protocol";
+import { fileHeaders, PerdureError } from "@perdure/protocol";
 import { concatBytes } from "./bytes.ts";
 import type { StreamedAnswer } from "./transport.ts";
 
@@ -17,16 +17,19 @@ export interface FileFacts {
 export interface FileRead {
   readonly facts: FileFacts;
   readonly bytes: AsyncIterable<Uint8Array>;
-  /** The whole content. */
+  /** All of them. */
   collect(): Promise<Uint8Array>;
-  /** The whole content as UTF-8. */
+  /** All of them as UTF-8. */
   text(): Promise<string>;
 }
 
 /** What a file begins with is part of it. */
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 
-export function createFileRead({ headers, bytes }: StreamedAnswer): FileRead {
+/** `ranged`: only a part was asked for. */
+export function createFileRead(answer: StreamedAnswer, ranged: boolean): FileRead {
+  const { headers } = answer;
+  const bytes = ranged ? wholeRange(answer) : answer.bytes;
   const collect = async (): Promise<Uint8Array> => {
     const chunks: Uint8Array[] = [];
     for await (const chunk of bytes) chunks.push(chunk);
@@ -45,4 +48,21 @@ export function createFileRead({ headers, bytes }: StreamedAnswer): FileRead {
     collect,
     text: async () => decoder.decode(await collect()),
   };
+}
+
+/** @throws `size_mismatch` after the last byte, where there should be more */
+async function* wholeRange({ headers, bytes }: StreamedAnswer): AsyncGenerator<Uint8Array> {
+  const [, first, last] = /^bytes (\d+)-(\d+)\//.exec(String(headers["content-range"])) ?? [];
+  if (first === undefined) {
+    throw new PerdureError("not_supported", "The daemon answered the whole file for a part of it", {
+      hint: "Use the client and the daemon of one release.",
+    });
+  }
+  let left = Number(last) - Number(first) + 1;
+  for await (const chunk of bytes) {
+    left -= chunk.length;
+    yield chunk;
+  }
+  if (left === 0) return;
+  throw new PerdureError("size_mismatch", "The file became shorter while it was read");
 }

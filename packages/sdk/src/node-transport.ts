@@ -11,6 +11,7 @@ import { repeated } from "./repeat.ts";
 import {
   answeredError,
   cancelledError,
+  closedError,
   cutError,
   definedQuery,
   headersOf,
@@ -30,7 +31,9 @@ export function createNodeTransport(endpoint: Endpoint): Transport {
     bodyTimeout: 0,
   });
 
+  let closed = false;
   const send = async (call: Call): Promise<Dispatcher.ResponseData> => {
+    if (closed) throw closedError();
     try {
       if ("socketPath" in endpoint) checkSocketPath(endpoint.socketPath);
       const answer = await pool.request({
@@ -65,7 +68,10 @@ export function createNodeTransport(endpoint: Endpoint): Transport {
       const { headers, body } = await send(call);
       return { headers, bytes: rewriteErrors(body, name) };
     },
-    close: () => pool.destroy(),
+    close: () => {
+      closed = true;
+      return pool.destroy();
+    },
   });
 }
 

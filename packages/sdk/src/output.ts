@@ -2,6 +2,7 @@
 import { outputEventSchema, PerdureError } from "@perdure/protocol";
 import type { Exit } from "@perdure/protocol";
 import { decodeBase64 } from "./bytes.ts";
+import { jsonValues } from "./json-stream.ts";
 
 /** What `output()` yields, in order. `exit` and `interrupted` are always the last. */
 export type Output =
@@ -28,10 +29,7 @@ export function goesOn({ reason }: Output & { type: "interrupted" }): boolean {
 
 /** @throws `interrupted` where the stream breaks off; the error that the daemon met while reading */
 export async function* readOutput(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Output> {
-  for await (const line of splitLines(chunks)) {
-    const parsed = outputEventSchema.safeParse(JSON.parse(line));
-    if (!parsed.success) continue;
-    const event = parsed.data;
+  for await (const event of jsonValues(outputEventSchema, chunks)) {
     if (event.type === "error") throw PerdureError.fromBody(event.error);
     if (event.type === "output") {
       const { data, ...rest } = event;
@@ -44,14 +42,4 @@ export async function* readOutput(chunks: AsyncIterable<Uint8Array>): AsyncGener
   throw new PerdureError("interrupted", "The output ended before the process did", {
     hint: "Attach again from the last offset.",
   });
-}
-
-export async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
-  const decoder = new TextDecoder();
-  let begun = "";
-  for await (const chunk of chunks) {
-    const parts = (begun + decoder.decode(chunk, { stream: true })).split("\n");
-    begun = parts.pop() ?? "";
-    yield* parts;
-  }
 }

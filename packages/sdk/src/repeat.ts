@@ -4,6 +4,7 @@
  * times, and so carried out once. What an iterable gave is gone and cannot be sent again.
  */
 import { PerdureError } from "@perdure/protocol";
+import { pause } from "./pause.ts";
 import type { Call, Transport } from "./transport.ts";
 
 /** Waits before a call is sent again, milliseconds: a daemon that is started again is there by then. */
@@ -58,18 +59,4 @@ function isBroken(error: unknown): boolean {
 
 function isUnreachable(error: unknown): boolean {
   return error instanceof PerdureError && error.code === "daemon_unreachable";
-}
-
-/** Ends early where the caller gives up: the next try says so. */
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve) => {
-    const done = (): void => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", done);
-    if (signal?.aborted === true) done();
-  });
 }

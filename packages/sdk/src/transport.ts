@@ -12,6 +12,8 @@ export interface Call extends CallOptions {
   readonly method: "DELETE" | "GET" | "PATCH" | "POST" | "PUT";
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | boolean | undefined>>;
+  /** Besides those that say what is sent, and who sends it. */
+  readonly headers?: Readonly<Record<string, string>>;
   /** Sent as JSON. */
   readonly json?: unknown;
   /** Sent as it is. */
@@ -65,6 +67,11 @@ export function cancelledError(cause: unknown): PerdureError {
   return new PerdureError("cancelled", "The call was cancelled by its caller", { cause });
 }
 
+/** Nothing is sent by a client that was closed. */
+export function closedError(): PerdureError {
+  return new PerdureError("cancelled", "The client is closed", { hint: "Open another one." });
+}
+
 /** The connection ended before the answer did. */
 export function cutError(name: string, reason: string, cause: unknown): PerdureError {
   return new PerdureError("interrupted", `The connection to "${name}" ended early: ${reason}`, {
@@ -74,7 +81,7 @@ export function cutError(name: string, reason: string, cause: unknown): PerdureE
 }
 
 /** Headers that say what is sent, and who sends it. */
-export function headersOf({ json, body, key }: Call, apiKey: string | undefined) {
+export function headersOf({ json, body, key, headers }: Call, apiKey: string | undefined) {
   const type =
     json !== undefined
       ? "application/json"
@@ -82,6 +89,7 @@ export function headersOf({ json, body, key }: Call, apiKey: string | undefined)
         ? null
         : "application/octet-stream";
   return {
+    ...headers,
     ...(type === null ? {} : { "content-type": type }),
     ...(key === undefined ? {} : { "idempotency-key": `"${key}"` }),
     ...(apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` }),

@@ -1,7 +1,7 @@
 /** The stream of a verification, from lines of JSON into events. */
 import { PerdureError, verifyEventSchema } from "@perdure/protocol";
 import type { VerifyEvent } from "@perdure/protocol";
-import { splitLines } from "./output.ts";
+import { jsonValues } from "./json-stream.ts";
 
 /** What `verify()` yields: `progress` now and then, a `checkpoint` for each, `end` last. */
 export type Verification = Exclude<VerifyEvent, { type: "error" }>;
@@ -10,10 +10,7 @@ export type Verification = Exclude<VerifyEvent, { type: "error" }>;
 export async function* readVerification(
   chunks: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<Verification> {
-  for await (const line of splitLines(chunks)) {
-    const parsed = verifyEventSchema.safeParse(JSON.parse(line));
-    if (!parsed.success) continue;
-    const event = parsed.data;
+  for await (const event of jsonValues(verifyEventSchema, chunks)) {
     if (event.type === "error") throw PerdureError.fromBody(event.error);
     yield event;
     if (event.type === "end") return;

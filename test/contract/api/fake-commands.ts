@@ -19,12 +19,15 @@ import type {
   Results,
   Target,
 } from "../../../packages/daemon/src/core/command.ts";
+import { FakeFiles } from "./fake-files.ts";
 import { startFakeProcess } from "./fake-process.ts";
 import type { FakeProcess } from "./fake-process.ts";
 
 export interface FakeCommands extends Commands {
   /** Everything that was executed, in order. */
   readonly executed: Command[];
+  /** What an agent has as files. @throws `agent_not_found` */
+  filesOf(agent: string): FakeFiles;
   /** Thrown by the next command instead of doing it. */
   failNext(error: Error): void;
   /** Ends every child process. */
@@ -35,7 +38,7 @@ interface FakeAgent {
   view: AgentView;
   readonly checkpoints: CheckpointView[];
   readonly processes: Map<number, FakeProcess>;
-  readonly files: Map<string, { bytes: Uint8Array; mode: number }>;
+  readonly files: FakeFiles;
 }
 
 const atMs = 1_700_000_000_000;
@@ -66,6 +69,15 @@ export function createFakeCommands(): FakeCommands {
     agent.view = { ...agent.view, state, generation: agent.view.generation + wakes };
     return agent.view;
   };
+  /** The agent, woken where it sleeps and may be. */
+  const awake = (target: Target & { readonly wakes?: boolean }): FakeAgent => {
+    const agent = find(target);
+    if (agent.view.state === "asleep") {
+      if (target.wakes === false) throw new PerdureError("agent_state", "The agent is asleep");
+      move(target, "awake");
+    }
+    return agent;
+  };
   const letOut = (target: Target): Results["wake"] => {
     const agent = move(target, "awake");
     return { agent, report: sampleReport(agent) };
@@ -82,7 +94,7 @@ export function createFakeCommands(): FakeCommands {
         view,
         checkpoints: [],
         processes: new Map(),
-        files: new Map(),
+        files: new FakeFiles(),
       });
       return view;
     },
@@ -119,7 +131,9 @@ export function createFakeCommands(): FakeCommands {
     },
     sleep: async (command) => {
       await Promise.resolve();
-      for (const running of find(command).processes.values()) running.interrupt("sleep");
+      const { processes, files } = find(command);
+      for (const running of processes.values()) running.interrupt("sleep");
+      files.tell({ type: "interrupted", reason: "sleep" });
       return move(command, "asleep");
     },
     wake: (command) => Promise.resolve().then(() => letOut(command)),
@@ -177,10 +191,31 @@ export function createFakeCommands(): FakeCommands {
       processOf(command).signal(command.signal);
       return undefined;
     },
+    resize: async (command) => {
+      await Promise.resolve();
+      processOf(command).resize(command);
+      return undefined;
+    },
+    makeFolder: async (command) => {
+      await Promise.resolve();
+      awake(command).files.makeFolder(command);
+      return undefined;
+    },
+    movePath: async (command) => {
+      await Promise.resolve();
+      awake(command).files.move(command);
+      return undefined;
+    },
+    removePath: async (command) => {
+      await Promise.resolve();
+      awake(command).files.remove(command);
+      return undefined;
+    },
   };
 
   return {
     executed,
+    filesOf: (agent) => find({ tenant: "default", agent }).files,
     failNext: (error) => {
       failure = error;
     },
@@ -228,40 +263,20 @@ export function createFakeCommands(): FakeCommands {
         findings: [{ subject: "fake", verdict: "good", detail: "No VM is used", advice: null }],
       }),
     output: (target, offset, signal) =>
-      Promise.resolve().then(() => processOf(target).output(offset, signal)),
+      Promise.resolve().then(() => {
+        awake(target);
+        return processOf(target).output(offset, signal);
+      }),
     writeStdin: async (target, bytes, end) => processOf(target).writeStdin(bytes, end),
-    readFile: async (target) => {
-      await Promise.resolve();
-      const file = find(target).files.get(target.path);
-      if (file === undefined) {
-        throw new PerdureError("path_not_found", `Cannot read "${target.path}": it does not exist`);
-      }
-      const { bytes, mode } = file;
-      const facts = { kind: "file" as const, size: bytes.length, mode, uid: 1000, gid: 1000 };
-      return { facts: { ...facts, mtimeMs: atMs }, bytes: inChunks(bytes) };
-    },
-    writeFile: async (target, bytes) => {
-      const { files } = find(target);
-      if (target.path.startsWith("/denied")) {
-        throw new PerdureError("path_denied", `Cannot write "${target.path}": not allowed`);
-      }
-      const chunks: Uint8Array[] = [];
-      for await (const chunk of bytes) {
-        if (target.path.startsWith("/full")) {
-          throw new PerdureError("disk_full", `Cannot write "${target.path}": no space left`);
-        }
-        chunks.push(chunk);
-      }
-      files.set(target.path, { bytes: Buffer.concat(chunks), mode: target.mode });
-    },
+    stat: (target) => Promise.resolve().then(() => awake(target).files.stat(target.path)),
+    listFolder: (target) => Promise.resolve().then(() => awake(target).files.list(target.path)),
+    readFile: (target) =>
+      Promise.resolve().then(() => awake(target).files.read(target.path, target.range)),
+    writeFile: (target, bytes) =>
+      Promise.resolve().then(() => awake(target).files.write(target, bytes)),
+    watch: (target, signal) =>
+      Promise.resolve().then(() => awake(target).files.watch(target.path, signal)),
   };
-}
-
-async function* inChunks(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
-  for (let at = 0; at < bytes.length; at += 65_536) {
-    await Promise.resolve();
-    yield bytes.subarray(at, at + 65_536);
-  }
 }
 
 /** A checkpoint is damaged where its name says so; one called `endless` is never read to its end. */

@@ -1,9 +1,14 @@
 /** For tests: a program of the fake agent is a child process of the test, with a log with offsets. */
 import { spawn } from "node:child_process";
 import { constants } from "node:os";
+import { join } from "node:path";
+import type { Writable } from "node:stream";
 import { PerdureError } from "@perdure/protocol";
 import type { ProcessView } from "@perdure/protocol";
 import type { Exec, ProcessOutput } from "../../../packages/daemon/src/core/command.ts";
+import type { TerminalSize } from "../../../packages/daemon/src/core/ports/guest-link.ts";
+
+const terminalProgram = join(import.meta.dirname, "terminal.py");
 
 export interface FakeProcess {
   view(): ProcessView;
@@ -11,16 +16,26 @@ export interface FakeProcess {
   output(offset: number, signal: AbortSignal): AsyncGenerator<ProcessOutput>;
   writeStdin(bytes: Uint8Array, end: boolean): Promise<void>;
   signal(signal: number): void;
+  /** @throws `not_supported` where it has no terminal */
+  resize(size: TerminalSize): void;
   /** Ends every reader with `interrupted`. */
   interrupt(reason: string): void;
 }
 
 export async function startFakeProcess(number: number, request: Exec): Promise<FakeProcess> {
-  const [program = "", ...args] = request.argv;
+  const { terminal } = request;
+  const [program = "", ...args] =
+    terminal === undefined
+      ? request.argv
+      : ["python3", terminalProgram, `${terminal.rows}`, `${terminal.columns}`, ...request.argv];
   const child = spawn(program, args, {
     env: { PATH: process.env["PATH"], ...request.env },
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
-    stdio: [request.stdin ? "pipe" : "ignore", "pipe", "pipe"],
+    stdio: [
+      request.stdin || terminal !== undefined ? "pipe" : "ignore",
+      ...(["pipe", "pipe"] as const),
+      ...(terminal === undefined ? [] : (["pipe"] as const)),
+    ],
   });
   await new Promise<void>((resolve, reject) => {
     child.once("spawn", resolve);
@@ -116,6 +131,12 @@ export async function startFakeProcess(number: number, request: Exec): Promise<F
       }),
     signal: (signal) => {
       child.kill(signal);
+    },
+    resize: ({ rows, columns }) => {
+      if (terminal === undefined) {
+        throw new PerdureError("not_supported", `Process ${number} has no terminal`);
+      }
+      (child.stdio[3] as Writable).write(`${rows} ${columns}\n`);
     },
     interrupt: (reason) => {
       interrupts.push(reason);

@@ -24,8 +24,8 @@ export async function openFakeServer(
   home: string,
   onShutdown?: () => void,
   state = createMemoryStateStore(),
+  commands = createFakeCommands(),
 ): Promise<FakeServer> {
-  const commands = createFakeCommands();
   let shutdowns = 0;
   const health = (): Health => ({ version: "0.1.0", pid: process.pid, startedAtMs: 1.7e12, home });
   const server = await openApiServer({

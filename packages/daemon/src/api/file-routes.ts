@@ -5,24 +5,49 @@
 import { Readable } from "node:stream";
 import type { FastifyInstance } from "fastify";
 import { apiLimits, fileHeaders, PerdureError, routes } from "@perdure/protocol";
+import type { PathTarget } from "../core/file-command.ts";
 import type { RouteContext } from "./context.ts";
+import { contentRange, parseRange } from "./range.ts";
 import { serve } from "./serve.ts";
 
 export function fileRoutes(server: FastifyInstance, { commands }: RouteContext): void {
-  serve(server, routes.readFile, async ({ tenant, params, query, reply }) => {
-    const { facts, bytes } = await commands.readFile({ tenant, ...params, ...query });
-    return reply
-      .headers({
-        [fileHeaders.size]: facts.size,
-        [fileHeaders.mode]: (facts.mode & 0o7777).toString(8),
-        [fileHeaders.uid]: facts.uid,
-        [fileHeaders.gid]: facts.gid,
-        [fileHeaders.mtimeMs]: facts.mtimeMs,
-        "cache-control": "no-store",
-      })
-      .type("application/octet-stream")
-      .send(Readable.from(bytes, { objectMode: false }));
+  serve(server, routes.readFile, async ({ tenant, params, query, request, reply }) => {
+    const target = { tenant, ...params, ...query };
+    const { range: header, "if-range": ifRange } = request.headers;
+    // There is no validator that it could name.
+    const asked = ifRange === undefined ? parseRange(header) : null;
+    const range = asked?.kind === "suffix" ? await lastBytes(target, asked.length) : asked;
+    const { facts, bytes } = await commands.readFile(
+      range === null ? target : { ...target, range },
+    );
+    void reply.headers({
+      [fileHeaders.size]: facts.size,
+      [fileHeaders.mode]: (facts.mode & 0o7777).toString(8),
+      [fileHeaders.uid]: facts.uid,
+      [fileHeaders.gid]: facts.gid,
+      [fileHeaders.mtimeMs]: facts.mtimeMs,
+      "accept-ranges": "bytes",
+      "cache-control": "no-store",
+    });
+    const body = Readable.from(bytes, { objectMode: false });
+    if (range !== null) {
+      try {
+        void reply.header("content-range", contentRange(query.path, facts.size, range)).code(206);
+      } catch (error) {
+        body.destroy();
+        void reply.header("content-range", `bytes */${facts.size}`);
+        throw error;
+      }
+    }
+    return reply.type("application/octet-stream").send(body);
   });
+
+  async function lastBytes(target: PathTarget, length: number) {
+    const { size } = await commands.stat(target);
+    if (size === 0) return null;
+    const offset = Math.max(0, size - length);
+    return { offset, length: size - offset };
+  }
 
   server.register((scope, _options, done) => {
     scope.removeAllContentTypeParsers();

@@ -13,6 +13,7 @@ import { daemonRoutes } from "./daemon-routes.ts";
 import type { DaemonFacts } from "./daemon-routes.ts";
 import { rawErrorAnswer, sendError, sendNotFound, toPerdureError } from "./error-answer.ts";
 import { fileRoutes } from "./file-routes.ts";
+import { pathRoutes } from "./path-routes.ts";
 import { processRoutes } from "./process-routes.ts";
 import { restRoutes } from "./rest-routes.ts";
 import type { RequestKeeper } from "./request-keeper.ts";
@@ -106,6 +107,7 @@ function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyI
   processRoutes(server, context);
   fileRoutes(server, context);
   storeRoutes(server, context);
+  pathRoutes(server, context);
   daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
   return server;

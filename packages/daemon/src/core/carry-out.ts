@@ -13,6 +13,7 @@ import { forkPoint, prepareFork, wakeFork } from "./fork.ts";
 import { forkSource, type ForkSource } from "./fork-files.ts";
 import { configure, endHold, hold } from "./hold.ts";
 import { keepHotChildren } from "./hot-child.ts";
+import { changeFiles } from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { findCheckpoint } from "./keep.ts";
 import { ruleFor } from "./legality.ts";
@@ -50,6 +51,14 @@ export async function carryOut(
       return inside.exec(actor, door.wakeForCall, command);
     case "signal":
       await inside.signal(actor, door.wakeForCall, command);
+      return undefined;
+    case "resize":
+      await inside.resize(actor, door.wakeForCall, command);
+      return undefined;
+    case "makeFolder":
+    case "movePath":
+    case "removePath":
+      await changeFiles(actor, door.wakeForCall, command);
       return undefined;
     case "sleep":
       await alone(async () => {

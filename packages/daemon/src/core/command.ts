@@ -22,16 +22,12 @@ import type {
   WakeReport,
   Why,
 } from "@perdure/protocol";
-import type { FileFacts, GuestExec } from "./ports/guest-link.ts";
+import type { FileCommand, FileCommands } from "./file-command.ts";
+import type { GuestExec, TerminalSize } from "./ports/guest-link.ts";
+import type { Target } from "./target.ts";
 
 export type { LetOut } from "@perdure/protocol";
-
-/** One agent of one tenant. */
-export interface Target {
-  readonly tenant: string;
-  /** Name or id. */
-  readonly agent: string;
-}
+export type { Target } from "./target.ts";
 
 export interface ProcessTarget extends Target {
   readonly process: number;
@@ -167,6 +163,11 @@ export interface Signal extends ProcessTarget {
   readonly tree: boolean;
 }
 
+/** Gives the terminal that the process runs on another size. */
+export interface Resize extends ProcessTarget, TerminalSize {
+  readonly kind: "resize";
+}
+
 export type Command =
   | Create
   | Configure
@@ -186,7 +187,9 @@ export type Command =
   | Start
   | Recover
   | Remove
-  | Signal;
+  | Signal
+  | Resize
+  | FileCommand;
 
 /** What each kind of command answers when it is done and verified. */
 export interface Results {
@@ -210,6 +213,10 @@ export interface Results {
   recover: LetOut;
   remove: AgentView;
   signal: undefined;
+  resize: undefined;
+  makeFolder: undefined;
+  movePath: undefined;
+  removePath: undefined;
 }
 
 export type ResultOf<C extends Command> = Results[C["kind"]];
@@ -237,16 +244,8 @@ export type ProcessOutput =
   /** The agent slept, stopped or moved on; the process may go on later. `offset`: where to read on. */
   | { readonly type: "interrupted"; readonly reason: string; readonly offset: number };
 
-export interface FileWrite extends Target {
-  readonly path: string;
-  readonly user: string;
-  /** Permission bits. */
-  readonly mode: number;
-  readonly size: number;
-}
-
 /** Every method rejects with a `PerdureError`. */
-export interface Commands {
+export interface Commands extends FileCommands {
   /**
    * Does what `command` says and resolves when it is done. A caller that goes away does not undo it.
    */
@@ -278,22 +277,13 @@ export interface Commands {
   /**
    * A process's output from byte `offset` on, then its `exit`, or `interrupted`. What the caller does
    * not consume is not asked of the guest. Ends soon after `signal` aborts, also while the process is
-   * silent; the process never notices.
+   * silent; the process never notices. `wakes` false: an agent that is not awake is `agent_state`.
    */
   output(
-    target: ProcessTarget,
+    target: ProcessTarget & { readonly wakes?: boolean },
     offset: number,
     signal: AbortSignal,
   ): Promise<AsyncIterable<ProcessOutput>>;
   /** Resolves when the guest has taken all of it. `end` closes the process's stdin. @throws `stdin_closed` */
   writeStdin(target: ProcessTarget, bytes: Uint8Array, end: boolean): Promise<void>;
-  /** `bytes` is consumed once; leaving the loop ends the transfer. @throws `path_not_found` and its like */
-  readFile(
-    target: Target & { readonly path: string; readonly user: string },
-  ): Promise<{ readonly facts: FileFacts; readonly bytes: AsyncIterable<Uint8Array> }>;
-  /**
-   * Whole or not at all. An error thrown by `bytes` (the uploader went away) leaves the target as it
-   * was. @throws `size_mismatch` where `bytes` is not `size` long
-   */
-  writeFile(target: FileWrite, bytes: AsyncIterable<Uint8Array>): Promise<void>;
 }

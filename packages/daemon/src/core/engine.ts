@@ -29,7 +29,6 @@ import { checkpointView } from "./checkpoint.ts";
 import type {
   Command,
   Commands,
-  FileWrite,
   ListQuery,
   ProcessOutput,
   ProcessTarget,
@@ -38,10 +37,12 @@ import type {
   Target,
 } from "./command.ts";
 import { firstWake, prepare } from "./create.ts";
+import type { FileCommands, FileWrite, PathTarget, WatchEvent } from "./file-command.ts";
+import * as insideFile from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
 import type { Parts } from "./parts.ts";
-import type { FileFacts } from "./ports/guest-link.ts";
+import type { FileFacts, FolderEntry } from "./ports/guest-link.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
 import { collectAll, isSettled, restart, settle, giveUp } from "./restart.ts";
 import { verifyAgent } from "./verify.ts";
@@ -187,12 +188,12 @@ export class Engine implements Commands {
   }
 
   output(
-    target: ProcessTarget,
+    target: ProcessTarget & { readonly wakes?: boolean },
     offset: number,
     signal: AbortSignal,
   ): Promise<AsyncIterable<ProcessOutput>> {
     return this.#use(target, (actor) =>
-      inside.output(actor, this.#wakeForCall, target.process, offset, signal),
+      inside.output(actor, this.#waker(target), target.process, offset, signal),
     );
   }
 
@@ -202,16 +203,35 @@ export class Engine implements Commands {
     );
   }
 
-  readFile(
-    target: Target & { readonly path: string; readonly user: string },
-  ): Promise<{ readonly facts: FileFacts; readonly bytes: AsyncIterable<Uint8Array> }> {
-    return this.#use(target, (actor) =>
-      inside.readFile(actor, this.#wakeForCall, target.path, target.user),
-    );
+  stat(target: PathTarget): Promise<FileFacts> {
+    return this.#use(target, (actor) => insideFile.stat(actor, this.#wakeForCall, target));
+  }
+
+  listFolder(target: PathTarget): Promise<AsyncIterable<FolderEntry>> {
+    return this.#use(target, (actor) => insideFile.listFolder(actor, this.#wakeForCall, target));
+  }
+
+  readFile(target: Parameters<FileCommands["readFile"]>[0]): ReturnType<FileCommands["readFile"]> {
+    return this.#use(target, (actor) => insideFile.readFile(actor, this.#wakeForCall, target));
   }
 
   writeFile(target: FileWrite, bytes: AsyncIterable<Uint8Array>): Promise<void> {
-    return this.#use(target, (actor) => inside.writeFile(actor, this.#wakeForCall, target, bytes));
+    return this.#use(target, (actor) =>
+      insideFile.writeFile(actor, this.#wakeForCall, target, bytes),
+    );
+  }
+
+  watch(
+    target: PathTarget & { readonly recursive: boolean; readonly wakes: boolean },
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<WatchEvent>> {
+    return this.#use(target, (actor) =>
+      insideFile.watch(actor, this.#waker(target), target, signal),
+    );
+  }
+
+  #waker({ wakes = true }: { readonly wakes?: boolean }): inside.Waker {
+    return wakes ? this.#wakeForCall : this.#settleForCall;
   }
 
   /** For the alarm. Whoever woke it or put it off meanwhile has won. */
@@ -234,6 +254,17 @@ export class Engine implements Commands {
     };
     await this.#alone(actor, wakeIfAsleep, true);
   };
+
+  /** For a call that would rather fail than wake the agent. */
+  readonly #settleForCall = (actor: Actor): Promise<void> =>
+    this.#alone(
+      actor,
+      () => {
+        inside.requireAwake(actor);
+        return Promise.resolve();
+      },
+      false,
+    );
 
   /** Runs `work` alone on the agent, once it is settled. */
   #alone<T>(

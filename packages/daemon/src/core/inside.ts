@@ -1,5 +1,5 @@
 /**
- * Calls into an awake agent: exec, signals, output, files. They are shared work of the lane; an agent
+ * Calls into an awake agent: exec, signals, output; inside-file.ts has files. They are shared work of the lane; an agent
  * that sleeps is woken first, so that no call is lost to a sleep (it is only later).
  *
  * Output and file bytes flow outside the lane: a sleep does not wait for them, it ends them with
@@ -7,17 +7,18 @@
  */
 import { PerdureError, type ProcessView } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
-import type { FileWrite, ProcessOutput, Signal } from "./command.ts";
+import type { ProcessOutput, Resize, Signal } from "./command.ts";
 import { whyFailed } from "./fail.ts";
 import { connectAgain } from "./reconnect.ts";
-import type { FileFacts, GuestExec, GuestLink, OutputPiece } from "./ports/guest-link.ts";
+import { ruleFor } from "./legality.ts";
+import type { GuestExec, GuestLink, OutputPiece } from "./ports/guest-link.ts";
 import type { Machine } from "./ports/substrate.ts";
 
 const WAKES_PER_CALL_MAX = 3;
 const KILL_DEADLINE_MS = 30_000;
 
 /** Runs `call` on the link of the awake agent; `wake` is used where it sleeps. */
-async function withLink<T>(
+export async function withLink<T>(
   actor: Actor,
   wake: (actor: Actor) => Promise<unknown>,
   call: (link: GuestLink, machine: Machine) => Promise<T>,
@@ -76,7 +77,14 @@ async function liveLink(actor: Actor): Promise<GuestLink> {
 
 const connecting = new WeakMap<Actor, Promise<GuestLink>>();
 
-type Waker = (actor: Actor) => Promise<unknown>;
+export type Waker = (actor: Actor) => Promise<unknown>;
+
+/** @throws `agent_state` where the agent sleeps, or why it could not be called at all */
+export function requireAwake({ agent }: Actor): void {
+  if (ruleFor("call", agent) === "does") return;
+  const message = `Agent "${agent.name}" is ${agent.state}, and the call was not to wake it`;
+  throw new PerdureError("agent_state", message, { hint: `"perdure wake ${agent.name}" first` });
+}
 
 export function exec(
   actor: Actor,
@@ -97,6 +105,14 @@ export function signal(
   return withLink(actor, wake, (link) => link.signal(process, number, tree, KILL_DEADLINE_MS));
 }
 
+export function resize(
+  actor: Actor,
+  wake: Waker,
+  { process, rows, columns }: Omit<Resize, "kind" | "tenant" | "agent">,
+): Promise<void> {
+  return withLink(actor, wake, (link) => link.resizeTerminal(process, { rows, columns }));
+}
+
 export function processes(actor: Actor, wake: Waker): Promise<readonly ProcessView[]> {
   return withLink(actor, wake, (link) => link.processes());
 }
@@ -112,7 +128,7 @@ export function writeStdin(
 }
 
 /** For bytes that come or go for as long as the caller takes: only the link is got inside the lane. */
-async function afterLane<T>(
+export async function afterLane<T>(
   actor: Actor,
   wake: Waker,
   call: (link: GuestLink) => Promise<T>,
@@ -123,38 +139,26 @@ async function afterLane<T>(
   return actor.callers.during(said(actor, machine, call(link)));
 }
 
-export async function readFile(
+/**
+ * As the guest says it, piece by piece. No generator: one that is left before it began would not tell the
+ * guest so. `attends` false: whoever reads does not keep the agent awake.
+ */
+export function eachSaid<T>(
   actor: Actor,
-  wake: Waker,
-  path: string,
-  user: string,
-): Promise<{ facts: FileFacts; bytes: AsyncIterable<Uint8Array> }> {
-  return withLink(actor, wake, async (link, machine) => {
-    const { facts, bytes } = await link.readFile(path, user);
-    return { facts, bytes: eachSaid(actor, machine, bytes) };
-  });
-}
-
-/** No generator: one that is left before it began would not tell the guest so. */
-function eachSaid<T>(actor: Actor, machine: Machine, pieces: AsyncIterable<T>): AsyncIterable<T> {
+  machine: Machine,
+  pieces: AsyncIterable<T>,
+  attends = true,
+): AsyncIterable<T> {
   return {
     [Symbol.asyncIterator](): AsyncIterator<T> {
-      const inner = actor.callers.reading(pieces[Symbol.asyncIterator]());
+      const read = pieces[Symbol.asyncIterator]();
+      const inner = attends ? actor.callers.reading(read) : read;
       return {
         next: () => said(actor, machine, inner.next()),
         return: async () => (await inner.return?.()) ?? { done: true, value: undefined },
       };
     },
   };
-}
-
-export async function writeFile(
-  actor: Actor,
-  wake: Waker,
-  { path, user, mode, size }: FileWrite,
-  bytes: AsyncIterable<Uint8Array>,
-): Promise<void> {
-  await afterLane(actor, wake, (link) => link.writeFile(path, { user, mode, size }, bytes));
 }
 
 /** Output from `offset` on, then `exit`, or `interrupted` with where to read on. */
@@ -220,7 +224,7 @@ function offsetAfter(piece: OutputPiece, before: number): number {
 }
 
 /** The value, or null once `abort` fires. */
-function unlessAborted<T>(value: Promise<T>, abort: AbortSignal): Promise<T | null> {
+export function unlessAborted<T>(value: Promise<T>, abort: AbortSignal): Promise<T | null> {
   return new Promise((resolve, reject) => {
     const onAbort = (): void => resolve(null);
     if (abort.aborted) onAbort();

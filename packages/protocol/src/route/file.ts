@@ -1,7 +1,17 @@
-/** Files of an agent, as bytes. */
+/** Files of an agent: their bytes, and the tree they are in. */
 import { z } from "zod";
 import { agentRefSchema, fileHeaders, fileQuerySchema } from "../api.ts";
-import { bytes } from "./route.ts";
+import {
+  folderEventSchema,
+  makeFolderRequestSchema,
+  movePathRequestSchema,
+  pathFactsSchema,
+  pathQuerySchema,
+  removePathQuerySchema,
+  watchEventSchema,
+  watchQuerySchema,
+} from "../file.ts";
+import { bytes, json, lines } from "./route.ts";
 import type { ApiRoute } from "./route.ts";
 
 const agent = z.object({ agent: agentRefSchema });
@@ -11,10 +21,11 @@ export const fileRoutes = {
   readFile: {
     method: "GET",
     path: "/v1/agents/:agent/files",
-    summary: "Read a file; symbolic links are never followed.",
+    summary: "Read a file, or a range of it; symbolic links are never followed.",
     params: agent,
-    query: fileQuerySchema.omit({ mode: true }),
+    query: pathQuerySchema,
     status: 200,
+    ranges: true,
     answers: [bytes],
     answerHeaders: z.object({
       [fileHeaders.size]: decimal,
@@ -37,6 +48,72 @@ export const fileRoutes = {
     answers: [],
     mutates: true,
     repeat: "again",
+    scope: "use",
+  },
+  removePath: {
+    method: "DELETE",
+    path: "/v1/agents/:agent/files",
+    summary: "Remove a file, a link or a folder; a link is removed itself.",
+    params: agent,
+    query: removePathQuerySchema,
+    status: 204,
+    answers: [],
+    mutates: true,
+    scope: "use",
+  },
+  stat: {
+    method: "GET",
+    path: "/v1/agents/:agent/files/stat",
+    summary: "What stands at a path; a link is described, not followed.",
+    params: agent,
+    query: pathQuerySchema,
+    status: 200,
+    answers: [json(pathFactsSchema)],
+    mutates: false,
+    scope: "use",
+  },
+  listFolder: {
+    method: "GET",
+    path: "/v1/agents/:agent/files/list",
+    summary: "What is in a folder, in no order, as it is read.",
+    params: agent,
+    query: pathQuerySchema,
+    status: 200,
+    answers: [lines(folderEventSchema)],
+    mutates: false,
+    scope: "use",
+  },
+  makeFolder: {
+    method: "POST",
+    path: "/v1/agents/:agent/files/folder",
+    summary: "Make a folder, with `parents` those on the way to it, too.",
+    params: agent,
+    body: json(makeFolderRequestSchema),
+    status: 204,
+    answers: [],
+    mutates: true,
+    scope: "use",
+  },
+  movePath: {
+    method: "POST",
+    path: "/v1/agents/:agent/files/move",
+    summary: "Move or rename a file, a link or a folder, in one step.",
+    params: agent,
+    body: json(movePathRequestSchema),
+    status: 204,
+    answers: [],
+    mutates: true,
+    scope: "use",
+  },
+  watch: {
+    method: "GET",
+    path: "/v1/agents/:agent/files/watch",
+    summary: "What changes at a path and in a folder, as it happens, until the agent sleeps.",
+    params: agent,
+    query: watchQuerySchema,
+    status: 200,
+    answers: [lines(watchEventSchema)],
+    mutates: false,
     scope: "use",
   },
 } as const satisfies Record<string, ApiRoute>;

@@ -27,6 +27,7 @@ import {
   outputEventSchema,
   processViewSchema,
 } from "../api.ts";
+import { folderEventSchema, pathFactsSchema, watchEventSchema } from "../file.ts";
 import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
 import { cutSchema, wakeReportSchema } from "../wake-report.ts";
 import { pathNames, takesKey } from "./route.ts";
@@ -49,6 +50,9 @@ const components: Readonly<Record<string, z.ZodType>> = {
   ProcessView: processViewSchema,
   Exit: exitSchema,
   OutputEvent: outputEventSchema,
+  PathFacts: pathFactsSchema,
+  FolderEvent: folderEventSchema,
+  WatchEvent: watchEventSchema,
   VerifyEvent: verifyEventSchema,
   VerifiedPart: verifiedPartSchema,
   DoctorReport: doctorReportSchema,
@@ -175,6 +179,7 @@ function operationOf(operation: string, area: string, route: ApiRoute, names: Na
     ...parametersOf(route.params, "path", pathNames(route.path)),
     ...parametersOf(route.query, "query"),
     ...(takesKey(route) ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
+    ...(route.ranges === undefined ? [] : [rangeParameter]),
   ];
   return {
     operationId: operation,
@@ -184,11 +189,30 @@ function operationOf(operation: string, area: string, route: ApiRoute, names: Na
     ...(body === undefined ? {} : { requestBody: requestBody(body, names) }),
     responses: {
       [String(route.status)]: success(route, names),
+      ...(route.ranges === undefined ? {} : { 206: partial(route, names) }),
       default: { description: "A refusal or failure.", content: contentOf(errorContent, names) },
     },
     "x-perdure-scope": scope,
     "x-perdure-mutates": mutates,
   };
+}
+
+const rangeParameter = {
+  name: "range",
+  in: "header",
+  required: false,
+  description: "One range of bytes, as in `bytes=0-1023`, `bytes=1024-` or `bytes=-1024`.",
+  schema: { type: "string" },
+};
+
+function partial(route: ApiRoute, names: Names): Json {
+  const { headers, ...whole } = success(route, names);
+  const range = {
+    required: true,
+    schema: { type: "string", pattern: "^bytes [0-9]+-[0-9]+/[0-9]+$" },
+  };
+  const description = "The bytes that were asked for.";
+  return { ...whole, description, headers: { ...(headers as Json), "content-range": range } };
 }
 
 const errorContent: Content = { media: "application/json", schema: errorBodySchema };

@@ -54,6 +54,8 @@ export interface ApiRoute {
   readonly status: 101 | 200 | 201 | 202 | 204;
   /** What success answers, one for each media type; empty: no body. */
   readonly answers: readonly Content[];
+  /** A `Range` of bytes may be asked for: then 206 is success too. */
+  readonly ranges?: true;
   /** Headers of success, by their names in lower case. */
   readonly answerHeaders?: z.ZodObject;
   /** Whether it changes something: then it takes an `Idempotency-Key`. */
