@@ -198,3 +198,16 @@ describe("verbs that cross", () => {
     await expectWhole(true);
   });
 });
+
+test("a call during a checkpoint is answered once the agent goes on, not when all is written", async () => {
+  let answered = 0;
+  world.duringStep = async (step) => {
+    if (step !== "checkpoint.manifest-written") return;
+    world.duringStep = null;
+    const called = await world.engine.execute(exec("a1", "echo", "hello"));
+    answered = called.process;
+  };
+  await world.execute(checkpoint("a1", "cut"));
+  expect(answered).toBeGreaterThan(0);
+  await expectWhole();
+});

@@ -88,3 +88,32 @@ test("work that fails gives its turn on, and its error to its caller alone", asy
   expect(done.map(({ status }) => status)).toEqual(["rejected", "rejected", "fulfilled"]);
   expect(lane.idle).toBe(true);
 });
+
+test("a verb that lets calls in runs beside them, and beside no other verb", async () => {
+  const lane = new Lane();
+  const log: string[] = [];
+  const [verb, call, next, late] = ["verb", "call", "next", "late"].map((name) => work(log, name));
+  if (verb === undefined || call === undefined || next === undefined || late === undefined)
+    throw new Error();
+  const done = [lane.exclusive(verb.run), lane.shared(call.run)];
+  await settle();
+  expect(log).toEqual(["+verb"]);
+  lane.letCallsIn();
+  await settle();
+  expect(log).toEqual(["+verb", "+call"]);
+  done.push(lane.exclusive(next.run), lane.shared(late.run));
+  call.end();
+  await settle();
+  // A call that came after the next verb waits for it.
+  expect(log).toEqual(["+verb", "+call", "-call"]);
+  verb.end();
+  await settle();
+  expect(log.slice(3)).toEqual(["-verb", "+next"]);
+  lane.letCallsIn();
+  await settle();
+  expect(log.slice(5)).toEqual(["+late"]);
+  next.end();
+  late.end();
+  await Promise.all(done);
+  expect(lane.idle).toBe(true);
+});

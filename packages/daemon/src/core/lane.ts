@@ -5,6 +5,8 @@
  * time in the order they came. Calls into an awake agent (exec, signal, files) are shared: they run
  * side by side, never beside an exclusive one. First come, first served: nobody starves.
  *
+ * An exclusive verb whose rest does not concern calls lets them in (`letCallsIn`): other verbs still wait.
+ *
  * An exclusive verb can see that someone waits behind it (`waiting`): that is how a call which arrives
  * while the agent is falling asleep cancels the sleep.
  */
@@ -17,7 +19,8 @@ interface Turn {
 export class Lane {
   #queue: Turn[] = [];
   #sharedRunning = 0;
-  #exclusiveRunning = false;
+  /** The exclusive verb under way, and whether calls run beside it. */
+  #exclusive: "none" | "alone" | "with-calls" = "none";
 
   /** Calls waiting that would rather have the agent awake. */
   get waiting(): number {
@@ -26,11 +29,11 @@ export class Lane {
 
   /** Whether a verb has the lane or waits for it. */
   get isExclusive(): boolean {
-    return this.#exclusiveRunning || this.#queue.some((turn) => turn.exclusive);
+    return this.#exclusive !== "none" || this.#queue.some((turn) => turn.exclusive);
   }
 
   get idle(): boolean {
-    return this.#queue.length === 0 && this.#sharedRunning === 0 && !this.#exclusiveRunning;
+    return this.#queue.length === 0 && this.#sharedRunning === 0 && this.#exclusive === "none";
   }
 
   /** Runs `work` alone. `urgent`: its caller wants the agent awake (a wake, say). */
@@ -39,9 +42,16 @@ export class Lane {
     try {
       return await work();
     } finally {
-      this.#exclusiveRunning = false;
+      this.#exclusive = "none";
       this.#admit();
     }
+  }
+
+  /** Says, for the exclusive verb under way, that what is left of it does not concern calls. */
+  letCallsIn(): void {
+    if (this.#exclusive !== "alone") return;
+    this.#exclusive = "with-calls";
+    this.#admit();
   }
 
   /** Runs `work` beside other shared work. */
@@ -65,10 +75,10 @@ export class Lane {
   #admit(): void {
     for (;;) {
       const next = this.#queue[0];
-      if (next === undefined || this.#exclusiveRunning) return;
-      if (next.exclusive && this.#sharedRunning > 0) return;
+      if (next === undefined || this.#exclusive === "alone") return;
+      if (next.exclusive && (this.#sharedRunning > 0 || this.#exclusive !== "none")) return;
       this.#queue.shift();
-      if (next.exclusive) this.#exclusiveRunning = true;
+      if (next.exclusive) this.#exclusive = "alone";
       else this.#sharedRunning++;
       next.start();
     }

@@ -160,6 +160,8 @@ async function cutAndPublish(
     const cut = await captureRunning(actor, machine, link, nextTop);
     const pauseMs = Math.round((parts.clock.monotonicMs() - startMs) * 100) / 100;
     await actor.step("checkpoint.thawed");
+    // What is left writes what was captured: the agent goes on, and whoever calls is answered.
+    actor.lane.letCallsIn();
     await setClock(actor, link);
     const draft = await draftOf(actor, {
       kind,
