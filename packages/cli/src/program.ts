@@ -1,5 +1,6 @@
 /** The whole command line of `perdure`, put together. Parsing it throws a `CommanderError` where it is wrong. */
 import { Command } from "commander";
+import { addCompleteCommand } from "./command/complete.ts";
 import { addCpCommand } from "./command/cp.ts";
 import { addCreateCommand } from "./command/create.ts";
 import { addDaemonCommand } from "./command/daemon.ts";
@@ -43,6 +44,7 @@ export function createProgram(json: boolean): Command {
   addVerifyCommand(program);
   addDoctorCommand(program);
   addDaemonCommand(program);
+  addCompleteCommand(program);
   return program;
 }
 
