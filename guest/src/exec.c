@@ -24,19 +24,25 @@
 #include "path.h"
 #include "process.h"
 #include "stream.h"
+#include "terminal.h"
 #include "user.h"
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define FILES_SOFT 1024u
 #define FILES_HARD 524288u
-#define ENV_DEFAULTS 5
+#define DEFAULT_TERM "xterm-256color"
+#define ENV_DEFAULTS 6
 /* A report must fit into one atomic write of a pipe. */
 #define MESSAGE_MAX 2048
 #define QUOTED_MAX 1024
 
-/* What the child needs: pipe ends by index 0 to 2, the cgroup's procs file, the report. */
+/*
+ * What the child needs: pipe ends by index 0 to 2 (a terminal: all the same), the cgroup's procs file, the
+ * report.
+ */
 struct launch {
   int stdio[3];
+  bool on_terminal;
   int procs;
   int report;
 };
@@ -62,7 +68,8 @@ static const char *check_request(const struct request *request) {
   if (log_bytes < LOG_BYTES_MIN || log_bytes > LOG_BYTES_MAX) {
     return "logBytes must be 4 KiB to 16 MiB";
   }
-  return NULL;
+  bool has_size = request_has(request, TAG_ROWS) || request_has(request, TAG_COLUMNS);
+  return has_size ? terminal_check(request) : NULL;
 }
 
 /* The child. */
@@ -107,7 +114,8 @@ static const char *env_value(char **env, const char *name) {
   return NULL;
 }
 
-static char **make_env(const struct request *request, const struct user *user) {
+/* The last one is for terminals only. */
+static char **make_env(const struct request *request, const struct user *user, bool on_terminal) {
   size_t count = 0;
   char **env = copy_strings(request, TAG_ENV, ENV_DEFAULTS, &count);
   if (env == NULL) return NULL;
@@ -115,8 +123,9 @@ static char **make_env(const struct request *request, const struct user *user) {
                                            {"USER", user->name},
                                            {"LOGNAME", user->name},
                                            {"SHELL", user->shell},
-                                           {"PATH", DEFAULT_PATH}};
-  for (size_t i = 0; i < ENV_DEFAULTS; i++) {
+                                           {"PATH", DEFAULT_PATH},
+                                           {"TERM", DEFAULT_TERM}};
+  for (size_t i = 0; i < ENV_DEFAULTS - (on_terminal ? 0 : 1); i++) {
     if (env_value(env, defaults[i][0]) != NULL) continue;
     size_t size = strlen(defaults[i][0]) + strlen(defaults[i][1]) + 2;
     char *entry = malloc(size);
@@ -192,8 +201,11 @@ static _Noreturn void become_program(const struct launch *launch, const struct r
   struct bytes name = request->slice[TAG_USER];
   enum status found = user_load(request_has(request, TAG_USER) ? name : (struct bytes){0}, &user);
   if (found != STATUS_OK) fail(launch, found, "There is no such user");
+  if (launch->on_terminal && !terminal_take(launch->stdio[0], user.uid)) {
+    fail_errno(launch, "take the terminal", errno);
+  }
   /* The pipes become the user's, so that opening /dev/stdout again works for everyone. */
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 3 && !launch->on_terminal; i++) {
     if (launch->stdio[i] >= 0 && fchown(launch->stdio[i], user.uid, user.gid) != 0) continue;
   }
   for (int i = 0; i < 3; i++) {
@@ -205,7 +217,7 @@ static _Noreturn void become_program(const struct launch *launch, const struct r
 
   size_t count = 0;
   char **argv = copy_strings(request, TAG_ARGV, 0, &count);
-  char **env = make_env(request, &user);
+  char **env = make_env(request, &user, launch->on_terminal);
   if (argv == NULL || env == NULL) fail(launch, STATUS_EXEC_FAILED, "ENOMEM: No memory");
   signal(SIGPIPE, SIG_DFL);
   int problem = exec_by_name(argv, env);
@@ -292,11 +304,33 @@ static void close_all(const int *fds, size_t count) {
   }
 }
 
-static bool start(struct process *process, const struct request *request, bool with_input) {
-  int in[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1}, report[2] = {-1, -1};
+/* Ends by [0] what is read and [1] what is written, of which the agent has out[0], err[0] and in[1]. */
+struct stdio {
+  int in[2];
+  int out[2];
+  int err[2];
+};
+
+static bool open_pipes(struct stdio *stdio, bool with_input) {
+  return make_pipe(stdio->out, 0) && make_pipe(stdio->err, 0) &&
+         (!with_input || make_pipe(stdio->in, 1));
+}
+
+/* One terminal for all: the child's end once, the agent's once for each way. */
+static bool open_terminal(struct stdio *stdio, const struct request *request) {
+  if (!terminal_open(request, &stdio->out[0], &stdio->out[1])) return false;
+  stdio->in[1] = fcntl(stdio->out[0], F_DUPFD_CLOEXEC, 3);
+  return stdio->in[1] >= 0;
+}
+
+static bool start(struct process *process, const struct request *request) {
+  struct stdio stdio = {{-1, -1}, {-1, -1}, {-1, -1}};
+  int *in = stdio.in, *out = stdio.out, *err = stdio.err, report[2] = {-1, -1};
   int procs = -1;
-  bool ready = make_pipe(out, 0) && make_pipe(err, 0) && make_pipe(report, 0) &&
-               (!with_input || make_pipe(in, 1));
+  bool on_terminal = process->has_terminal;
+  bool ready = (on_terminal ? open_terminal(&stdio, request)
+                            : open_pipes(&stdio, request_number(request, TAG_STDIN, 0) != 0)) &&
+               make_pipe(report, 0);
   if (ready && cgroup_workload() >= 0) {
     process->cgroup = cgroup_open_process(process->id);
     if (process->cgroup >= 0) procs = openat(process->cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -304,7 +338,8 @@ static bool start(struct process *process, const struct request *request, bool w
   }
   pid_t pid = ready ? fork() : -1;
   if (pid == 0) {
-    struct launch launch = {{in[0], out[1], err[1]}, procs, report[1]};
+    struct launch launch = {{in[0], out[1], err[1]}, on_terminal, procs, report[1]};
+    if (on_terminal) launch.stdio[0] = launch.stdio[2] = out[1];
     become_program(&launch, request);
   }
   int problem = errno;
@@ -354,7 +389,8 @@ void operation_exec(uint32_t id, const struct request *request) {
   }
   stream->owner = process;
   note_request(process, request);
-  if (!start(process, request, request_number(request, TAG_STDIN, 0) != 0)) {
+  process->has_terminal = request_has(request, TAG_ROWS);
+  if (!start(process, request)) {
     char message[96];
     snprintf(message, sizeof message, "Cannot start a process: %s", strerror(errno));
     stream_answer(stream, STATUS_EXEC_FAILED, message);

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "path.h"
+#include "path_work.h"
 #include "random_name.h"
-#include "user.h"
 
 #define CHUNK (64u << 10)
 #define NAME_BYTES_MAX 256
@@ -19,51 +19,25 @@ static char path[PATH_BYTES_MAX + 1];
 
 static _Noreturn void fail(struct answer_pipe *answers, enum status status, const char *action,
                            int problem) {
-  static char message[3 * PATH_BYTES_MAX];
-  path_message(message, sizeof message, action, path, problem);
-  child_put_status(answers, status, message);
-  _exit(0);
+  path_work_fail(answers, status, action, path, problem);
 }
 
-static void become_user(const struct request *request, struct answer_pipe *answers) {
-  static struct user user;
-  struct bytes name = request->slice[TAG_USER];
-  enum status found = user_load(request_has(request, TAG_USER) ? name : (struct bytes){0}, &user);
-  if (found != STATUS_OK) {
-    child_put_status(answers, found, "There is no such user");
-    _exit(0);
-  }
-  if (!user_become(&user)) {
-    child_put_errno(answers, "become the user", errno);
-    _exit(0);
-  }
-  bytes_to_string(request->slice[TAG_PATH], path, sizeof path);
-}
-
-static const char *kind_of(const struct stat *facts) {
-  if (S_ISREG(facts->st_mode)) return "file";
-  if (S_ISDIR(facts->st_mode)) return "directory";
-  return S_ISLNK(facts->st_mode) ? "link" : "other";
+static void begin(const struct request *request, struct answer_pipe *answers) {
+  path_work_begin(request, answers);
+  path_work_take(request, TAG_PATH, path);
 }
 
 static void put_facts(struct answer_pipe *answers, const struct stat *facts) {
   uint8_t buffer[256];
   struct field_writer fields;
   field_writer_open(&fields, buffer, sizeof buffer);
-  field_put_string(&fields, TAG_KIND, kind_of(facts));
-  field_put_number(&fields, TAG_SIZE, (uint64_t)facts->st_size);
-  field_put_number(&fields, TAG_MODE, facts->st_mode & 07777);
-  field_put_number(&fields, TAG_UID, facts->st_uid);
-  field_put_number(&fields, TAG_GID, facts->st_gid);
-  uint64_t seconds = (uint64_t)facts->st_mtim.tv_sec;
-  field_put_number(&fields, TAG_MTIME_NS,
-                   seconds * UINT64_C(1000000000) + (uint64_t)facts->st_mtim.tv_nsec);
+  facts_put(&fields, facts);
   child_put(answers, STATUS_OK, &fields);
 }
 
 /* A link as the last component is described, one before it refused. */
 void file_child_stat(const struct request *request, struct answer_pipe *answers) {
-  become_user(request, answers);
+  begin(request, answers);
   struct stat facts;
   int fd = path_open(AT_FDCWD, path, O_PATH | O_NOFOLLOW);
   if (fd < 0 || fstat(fd, &facts) != 0) {
@@ -105,7 +79,7 @@ static bool put_bytes(int fd, const uint8_t *at, size_t length) {
 
 void file_child_read(const struct request *request, struct answer_pipe *answers, int bytes) {
   static uint8_t chunk[CHUNK];
-  become_user(request, answers);
+  begin(request, answers);
   struct stat facts;
   int fd = open_regular(answers, &facts);
   uint64_t offset = request_number(request, TAG_OFFSET, 0);
@@ -190,17 +164,9 @@ static bool take_bytes(struct answer_pipe *answers, const struct draft *draft, i
   }
 }
 
-static bool flush_folder(int folder) {
-  int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno == EACCES; /* may be written but not read: nothing to be done */
-  bool done = fsync(fd) == 0 || errno == EINVAL;
-  close(fd);
-  return done;
-}
-
 void file_child_write(const struct request *request, struct answer_pipe *answers, int bytes) {
   static struct draft draft;
-  become_user(request, answers);
+  begin(request, answers);
   open_draft(answers, &draft);
   child_put_status(answers, STATUS_OK, NULL);
   if (!take_bytes(answers, &draft, bytes, request->number[TAG_SIZE])) {
@@ -215,7 +181,7 @@ void file_child_write(const struct request *request, struct answer_pipe *answers
   if (renameat(draft.folder, draft.name, draft.folder, draft.target) != 0) {
     fail_draft(answers, &draft, errno);
   }
-  if (!flush_folder(draft.folder)) {
+  if (!path_work_flush_folder(draft.folder)) {
     int problem = errno;
     fail(answers, path_status(problem), "flush the folder of", problem);
   }

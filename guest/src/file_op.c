@@ -1,6 +1,6 @@
 /*
  * STAT, READ_FILE and WRITE_FILE, the loop's side: bytes between streams and the children that do
- * the work (file_child.c).
+ * the work (file_child.c; for READ_FILE by outflow.c).
  *
  * Invariants:
  *  W1 A file is written whole or not at all. The child renames only after it has every byte and the
@@ -11,14 +11,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "activity.h"
 #include "byte_queue.h"
 #include "file_child.h"
 #include "job.h"
 #include "operation.h"
+#include "outflow.h"
 #include "path.h"
 #include "stream.h"
 
@@ -29,12 +29,8 @@
 struct transfer {
   struct job *job;
   struct stream *stream;
-  struct source pipe; /* bytes of the file, from or to the child */
-  bool readable;      /* READ_FILE: worth a try */
+  struct source pipe; /* bytes of the file, to the child */
   bool answered;
-  bool ended;         /* READ_FILE: the child's END record is here */
-  uint8_t end[512];
-  size_t end_length;
   struct byte_queue queue;
   uint64_t size;
   uint64_t taken;
@@ -67,140 +63,38 @@ static void free_transfer(struct transfer *transfer) {
 }
 
 /* Forks the child with one more pipe. In the child never returns. */
-static struct transfer *open_transfer(struct stream *stream, const struct request *request,
-                                      bool to_child) {
+static struct transfer *open_transfer(struct stream *stream, const struct request *request) {
   struct transfer *transfer = calloc(1, sizeof *transfer);
   int ends[2];
   if (transfer == NULL || pipe2(ends, O_CLOEXEC) != 0) {
     free(transfer);
     return NULL;
   }
-  int ours = ends[to_child ? 1 : 0];
-  int childs = ends[to_child ? 0 : 1];
   struct answer_pipe answers;
-  if (job_fork(&transfer->job, &answers, &childs, 1)) {
-    if (to_child) {
-      file_child_write(request, &answers, childs);
-    } else {
-      file_child_read(request, &answers, childs);
-    }
+  if (job_fork(&transfer->job, &answers, &ends[0], 1)) {
+    file_child_write(request, &answers, ends[0]);
     _exit(0);
   }
-  close(childs);
+  close(ends[0]);
   if (transfer->job == NULL) {
-    close(ours);
+    close(ends[1]);
     free(transfer);
     return NULL;
   }
-  fcntl(ours, F_SETFL, O_NONBLOCK);
-  source_open(&transfer->pipe, ours, NULL);
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  source_open(&transfer->pipe, ends[1], NULL);
   transfer->stream = stream;
   transfer->job->owner = transfer;
   stream->owner = transfer;
   return transfer;
 }
 
-/* READ_FILE. */
-
-static void finish_read(struct transfer *transfer) {
-  uint32_t id = transfer->stream->id;
-  if (transfer->job != NULL) job_forget(transfer->job);
-  stream_close(transfer->stream);
-  answer_send_payload(FRAME_END, id, (struct bytes){transfer->end, transfer->end_length});
-  free_transfer(transfer);
-}
-
-static void read_record(struct job *job, struct bytes payload) {
-  struct transfer *transfer = job->owner;
-  if (transfer->answered) {
-    if (payload.length > sizeof transfer->end) payload.length = 2;
-    transfer->end_length = payload.length;
-    memcpy(transfer->end, payload.at, payload.length);
-    transfer->ended = true;
-    transfer->readable = true; /* the last bytes, or the end of the pipe */
-    return;
-  }
-  transfer->answered = true;
-  uint32_t id = transfer->stream->id;
-  bool failed = wire_get_u16(payload.at) != STATUS_OK;
-  if (failed) {
-    job_forget(job);
-    stream_close(transfer->stream);
-    free_transfer(transfer);
-  }
-  answer_send_payload(FRAME_RESPONSE, id, payload);
-}
-
-static void read_child_gone(struct job *job) {
-  struct transfer *transfer = job->owner;
-  transfer->job = NULL; /* freed by the caller once it is reaped */
-  if (!transfer->answered) {
-    stream_answer(transfer->stream, STATUS_INTERNAL, "The work ended without a result");
-    free_transfer(transfer);
-    return;
-  }
-  if (!transfer->ended) {
-    wire_put_u16(transfer->end, STATUS_INTERNAL);
-    transfer->end_length = 2;
-    transfer->ended = true;
-  }
-  transfer->readable = true;
-}
-
-static void read_pipe_ready(struct source *source, uint32_t events) {
-  (void)events;
-  CONTAINER_OF(source, struct transfer, pipe)->readable = true;
-}
-
-static size_t read_fill(struct stream *stream, uint8_t *payload, size_t room) {
-  struct transfer *transfer = stream->owner;
-  if (!transfer->answered || !transfer->readable) return 0;
-  if (transfer->pipe.fd >= 0 && room > 0) {
-    ssize_t got = read(transfer->pipe.fd, payload, room);
-    if (got > 0) return (size_t)got;
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-      transfer->readable = errno == EINTR;
-      return 0;
-    }
-    source_close(&transfer->pipe);
-  }
-  /* The END record follows the last byte into its pipe, so an empty pipe is now the end of it. */
-  int left = 0;
-  if (transfer->ended && transfer->pipe.fd >= 0 &&
-      ioctl(transfer->pipe.fd, FIONREAD, &left) == 0 && left == 0) {
-    source_close(&transfer->pipe);
-  }
-  if (transfer->pipe.fd < 0 && transfer->ended) finish_read(transfer);
-  return 0;
-}
-
-static void read_closed(struct stream *stream) {
-  struct transfer *transfer = stream->owner;
-  if (transfer->job != NULL) job_kill(transfer->job);
-  free_transfer(transfer);
-}
-
-static const struct stream_handler READER = {.fill = read_fill, .close = read_closed};
-
 void operation_read_file(uint32_t id, const struct request *request) {
   const char *problem = check_path(request);
   if (problem != NULL) {
     answer_status(id, STATUS_BAD_REQUEST, problem);
-    return;
-  }
-  struct stream *stream = stream_open(id, OP_READ_FILE, &READER, NULL);
-  if (stream == NULL) return;
-  struct transfer *transfer = open_transfer(stream, request, false);
-  if (transfer == NULL) {
-    stream_answer(stream, STATUS_TOO_MANY, "Cannot start another child");
-    return;
-  }
-  transfer->pipe.ready = read_pipe_ready;
-  transfer->job->on_record = read_record;
-  transfer->job->on_end = read_child_gone;
-  if (!source_watch(&transfer->pipe, EPOLLIN | EPOLLET)) {
-    read_closed(stream);
-    stream_answer(stream, STATUS_INTERNAL, "Cannot watch a pipe");
+  } else {
+    outflow_run(id, request, file_child_read);
   }
 }
 
@@ -244,6 +138,7 @@ static void write_record(struct job *job, struct bytes payload) {
   job_forget(job);
   stream_close(transfer->stream);
   free_transfer(transfer);
+  if (wire_get_u16(payload.at) == STATUS_OK) activity_note_file_write();
   answer_send_payload(FRAME_RESPONSE, id, payload);
 }
 
@@ -331,7 +226,7 @@ void operation_write_file(uint32_t id, const struct request *request) {
   }
   struct stream *stream = stream_open(id, OP_WRITE_FILE, &WRITER, NULL);
   if (stream == NULL) return;
-  struct transfer *transfer = open_transfer(stream, request, true);
+  struct transfer *transfer = open_transfer(stream, request);
   if (transfer == NULL) {
     stream_answer(stream, STATUS_TOO_MANY, "Cannot start another child");
     return;

@@ -1,6 +1,7 @@
 /*
  * STDIN: one writer at a time. What was taken under credit belongs to the process and is written
- * even when the writer goes; only the host's END closes stdin.
+ * even when the writer goes; only the host's END closes stdin. Of a terminal it types the end of the input
+ * instead (T2), and nothing more is taken after it.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "operation.h"
 #include "process.h"
 #include "stream.h"
+#include "terminal.h"
 
 #define INPUT_WINDOW (64u << 10)
 
@@ -37,7 +39,29 @@ static void grant_room(struct process *process) {
   if (room >= INPUT_WINDOW / 4) stream_grant(writer, room);
 }
 
+/* False where there is nothing to type, or it was. */
+static bool type_end(struct process *process) {
+  uint8_t text[TERMINAL_END_MAX];
+  if (!process->has_terminal || process->input_end_typed) return false;
+  process->input_end_typed = true;
+  size_t length = terminal_end_text(process->input.fd, process->last_typed, text);
+  return length > 0 && byte_queue_put(&process->input_queue, (struct bytes){text, length});
+}
+
+static void write_queue(struct process *process);
+
 static void write_input(struct process *process) {
+  write_queue(process);
+  bool is_drained = process->input.fd >= 0 && process->input_queue.length == 0;
+  if (!is_drained || !process->input_ending) return;
+  if (type_end(process)) {
+    write_input(process);
+  } else {
+    close_input(process, STATUS_OK);
+  }
+}
+
+static void write_queue(struct process *process) {
   while (process->input_queue.length > 0) {
     struct bytes front = byte_queue_front(&process->input_queue);
     ssize_t put = write(process->input.fd, front.at, front.length);
@@ -51,11 +75,8 @@ static void write_input(struct process *process) {
       close_input(process, STATUS_STDIN_CLOSED);
       return;
     }
+    process->last_typed = front.at[put - 1];
     byte_queue_drop(&process->input_queue, (size_t)put);
-  }
-  if (process->input_ending) {
-    close_input(process, STATUS_OK);
-    return;
   }
   source_watch(&process->input, 0);
   grant_room(process);
@@ -63,7 +84,7 @@ static void write_input(struct process *process) {
 
 void input_ready(struct source *source, uint32_t events) {
   struct process *process = CONTAINER_OF(source, struct process, input);
-  if ((events & EPOLLERR) != 0) {
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) {
     close_input(process, STATUS_STDIN_CLOSED);
   } else {
     write_input(process);

@@ -40,6 +40,7 @@ static struct {
   bool readable;
   bool writable;
   bool in_epoch;
+  uint32_t version; /* of the epoch */
   void (*on_gone)(void);
   struct frame_reader reader;
   struct timer release; /* for bytes that look like the beginning of a RESYNC */
@@ -133,6 +134,8 @@ void link_send_window(uint32_t stream, uint32_t bytes) {
   link_send(FRAME_WINDOW, stream, (struct bytes){payload, sizeof payload});
 }
 
+uint32_t link_version(void) { return link_state.version; }
+
 bool link_is_flushed(void) {
   return link_state.first == NULL && link_state.stage_start == link_state.stage_end;
 }
@@ -145,6 +148,7 @@ static void on_resync(void *context, const struct resync *resync) {
   uint32_t version = resync->version < PROTOCOL_VERSION ? resync->version : PROTOCOL_VERSION;
   synced_put(synced, resync, version);
   link_state.in_epoch = true;
+  link_state.version = version;
   link_state.connected = false;
   link_state.checks = 0;
   enqueue(synced, sizeof synced, (struct bytes){NULL, 0});

@@ -32,6 +32,8 @@ void link_send(enum frame_type type, uint32_t stream, struct bytes payload);
 void link_send_window(uint32_t stream, uint32_t bytes);
 /* The host broke the protocol: everything of this epoch ends, silence until the next RESYNC. */
 void link_violation(const char *why);
+/* The version of the protocol that the host of this epoch speaks with us. */
+uint32_t link_version(void);
 /* True where nothing waits to be written. */
 bool link_is_flushed(void);
 

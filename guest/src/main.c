@@ -32,6 +32,7 @@
 #include "operation.h"
 #include "process.h"
 #include "session.h"
+#include "terminal.h"
 #include "text_file.h"
 
 #define REAP_PER_TURN 256
@@ -99,6 +100,9 @@ static void open_files(void) {
   identity_open();
   hook_folder_open();
   stats_open();
+  activity_open();
+  timers_open();
+  terminals_open();
 }
 
 static int run_machine(void) {
@@ -147,7 +151,6 @@ static int run_test(int fd, const char *cgroup) {
     }
   }
   fcntl(fd, F_SETFD, FD_CLOEXEC);
-  open_files();
   text_file_read_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", agent.boot_id,
                     sizeof agent.boot_id);
   agent.boot_id[strcspn(agent.boot_id, "\n")] = '\0';
@@ -156,6 +159,7 @@ static int run_test(int fd, const char *cgroup) {
             strerror(errno));
     return 1;
   }
+  open_files();
   if (!loop_open() || !open_signals() || !link_open(fd, host_is_gone)) {
     fprintf(stderr, "perdure-guest: cannot serve descriptor %d: %s\n", fd, strerror(errno));
     return 1;

@@ -2,6 +2,7 @@
 #include "operation.h"
 
 #include "agent.h"
+#include "link.h"
 #include "stream.h"
 
 typedef void (*operation_function)(uint32_t stream, const struct request *request);
@@ -30,15 +31,28 @@ static const operation_function OPERATIONS[] = {
     [OP_TIMERS] = operation_timers,
     [OP_DROP_CACHES] = operation_drop_caches,
     [OP_SHUTDOWN] = operation_shutdown,
+    [OP_RESIZE] = operation_resize,
+    [OP_LIST_FOLDER] = operation_list_folder,
+    [OP_MAKE_FOLDER] = operation_make_folder,
+    [OP_MOVE_PATH] = operation_move_path,
+    [OP_REMOVE_PATH] = operation_remove_path,
+    [OP_WATCH] = operation_watch,
+    [OP_ACTIVITY] = operation_activity,
 };
 
 #define OPERATION_LIMIT (sizeof OPERATIONS / sizeof OPERATIONS[0])
+
+/* What a host of an older version asks for by accident it gets as little as from an older agent. */
+static bool is_known(uint16_t op) {
+  if (op >= OPERATION_LIMIT || OPERATIONS[op] == NULL) return false;
+  return op < OP_FIRST_OF_VERSION_2 || link_version() >= 2;
+}
 
 void operation_run(uint32_t stream, struct bytes payload) {
   static struct request request;
   const char *why = "";
   enum status status = request_decode(payload, &request, &why);
-  if (payload.length >= 2 && (request.op >= OPERATION_LIMIT || OPERATIONS[request.op] == NULL)) {
+  if (payload.length >= 2 && !is_known(request.op)) {
     answer_status(stream, STATUS_UNKNOWN_OPERATION, "This guest agent does not know the operation");
   } else if (status != STATUS_OK) {
     answer_status(stream, status, why);

@@ -41,6 +41,8 @@ void operation_exec(uint32_t stream, const struct request *request);
 /* attach.c */
 void operation_attach(uint32_t stream, const struct request *request);
 void operation_stdin(uint32_t stream, const struct request *request);
+/* terminal.c */
+void operation_resize(uint32_t stream, const struct request *request);
 /* process_list.c */
 void operation_signal(uint32_t stream, const struct request *request);
 void operation_processes(uint32_t stream, const struct request *request);
@@ -49,10 +51,21 @@ void operation_forget(uint32_t stream, const struct request *request);
 void operation_read_file(uint32_t stream, const struct request *request);
 void operation_write_file(uint32_t stream, const struct request *request);
 void operation_stat(uint32_t stream, const struct request *request);
-/* stats.c, timer_list.c */
+/* path_op.c */
+void operation_list_folder(uint32_t stream, const struct request *request);
+void operation_make_folder(uint32_t stream, const struct request *request);
+void operation_move_path(uint32_t stream, const struct request *request);
+void operation_remove_path(uint32_t stream, const struct request *request);
+void operation_watch(uint32_t stream, const struct request *request);
+/* stats.c, activity.c, timers.c */
 /* Opens what STATS of memory reads; once, before the loop. */
 void stats_open(void);
 void operation_stats(uint32_t stream, const struct request *request);
+/* Opens what ACTIVITY reads; once, after the cgroups. */
+void activity_open(void);
+void operation_activity(uint32_t stream, const struct request *request);
+/* Opens the kernel's list of timers; once, before the loop. */
+void timers_open(void);
 void operation_timers(uint32_t stream, const struct request *request);
 /* shutdown.c */
 void operation_shutdown(uint32_t stream, const struct request *request);

@@ -16,8 +16,10 @@ struct how {
   uint64_t mode;
   uint64_t resolve;
 };
+#define NO_XDEV 0x01u
 #define NO_MAGICLINKS 0x02u
 #define NO_SYMLINKS 0x04u
+#define BENEATH 0x08u
 #define CACHED 0x20u
 
 const char *path_check(struct bytes path) {
@@ -48,6 +50,10 @@ static int open_with(int folder, const char *path, int flags, uint64_t resolve) 
 
 int path_open(int folder, const char *path, int flags) {
   return open_with(folder, path, flags, 0);
+}
+
+int path_open_within(int folder, const char *path, int flags) {
+  return open_with(folder, path, flags, NO_XDEV | BENEATH);
 }
 
 int path_open_cached(const char *path, int flags) {
@@ -89,6 +95,10 @@ enum status path_status(int problem) {
       return STATUS_PATH_IS_DIRECTORY;
     case EEXIST:
       return STATUS_PATH_EXISTS;
+    case ENOTEMPTY:
+      return STATUS_PATH_NOT_EMPTY;
+    case EXDEV:
+      return STATUS_PATH_CROSSES_MOUNT;
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
@@ -105,7 +115,8 @@ enum status path_status(int problem) {
 void path_message(char *message, size_t capacity, const char *action, const char *path,
                   int problem) {
   if (problem != ELOOP) {
-    snprintf(message, capacity, "Cannot %s \"%s\": %s", action, path, strerror(problem));
+    const char *why = problem == EXDEV ? "another file system begins there" : strerror(problem);
+    snprintf(message, capacity, "Cannot %s \"%s\": %s", action, path, why);
     return;
   }
   char *real = realpath(path, NULL);

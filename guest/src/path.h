@@ -17,6 +17,8 @@ const char *path_check(struct bytes path);
 
 /* A descriptor, or -1 with errno; ELOOP where a symbolic link is anywhere in the path. */
 int path_open(int folder, const char *path, int flags);
+/* The same for one component, or several, where no other file system begins on the way: else EXDEV. */
+int path_open_within(int folder, const char *path, int flags);
 /* The same for an absolute path, but EAGAIN where a file system would have to be asked. */
 int path_open_cached(const char *path, int flags);
 /* Opens the folder of `path`; `name` is the last component, "." for the root itself. */

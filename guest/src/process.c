@@ -15,10 +15,12 @@
 #include "session.h"
 
 #define READ_CHUNK (64u << 10)
+#define LAST_READS 16 /* then it waits for quiet, as for every other */
 
 static struct process *first_process;
 static uint64_t last_id;
 static unsigned record_count;
+static uint64_t started_count;
 
 static void timed_out(struct timer *timer);
 static void fell_quiet(struct timer *timer);
@@ -104,6 +106,8 @@ unsigned processes_running(void) {
   }
   return count;
 }
+
+uint64_t processes_started(void) { return started_count; }
 
 void process_put_exit(const struct process *process, struct field_writer *writer) {
   if (WIFSIGNALED(process->wait_status)) {
@@ -192,7 +196,11 @@ static bool read_output(struct process *process, unsigned index) {
     return true;
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  source_close(source);
+  if (process->has_terminal && !process->reaped) {
+    source_watch(source, EPOLLIN | EPOLLET); /* T1: told again when somebody is there again */
+  } else {
+    source_close(source);
+  }
   return false;
 }
 
@@ -282,16 +290,21 @@ bool process_watch(struct process *process, int out, int err, int in) {
   source_open(&process->output[0], out, stdout_ready);
   source_open(&process->output[1], err, stderr_ready);
   bool watched = source_watch(&process->output[0], EPOLLIN) &&
-                 source_watch(&process->output[1], EPOLLIN);
+                 (err < 0 || source_watch(&process->output[1], EPOLLIN));
   if (in >= 0) {
     source_open(&process->input, in, input_ready);
-    watched = source_watch(&process->input, 0) && watched; /* EPOLLERR: the reader is gone */
+    watched = source_watch(&process->input, 0) && watched; /* tells when the reader is gone */
   }
   if (process->cgroup >= 0) {
     source_open(&process->cgroup_events, cgroup_open_events(process->cgroup), cgroup_changed);
     watched = source_watch(&process->cgroup_events, EPOLLPRI) && watched;
   }
   return watched;
+}
+
+/* Of a terminal nobody tells that the last one inside is gone: its last words are there, and then none. */
+static void read_last_words(struct process *process) {
+  for (int i = 0; i < LAST_READS && read_output(process, 0); i++) continue;
 }
 
 static void end_or_wait(struct process *process) {
@@ -303,6 +316,7 @@ static void end_or_wait(struct process *process) {
 }
 
 void process_began(struct process *process) {
+  started_count++;
   process->phase = PROCESS_RUNNING;
   if (process->awaits_reader) timer_arm(&process->first_reader, FIRST_READER_MS);
   if (process->reaped) end_or_wait(process);
@@ -314,6 +328,7 @@ bool process_reaped(pid_t pid, int wait_status) {
   if (process == NULL) return false;
   process->reaped = true;
   process->wait_status = wait_status;
+  if (process->has_terminal) read_last_words(process);
   if (process->phase == PROCESS_STARTING) {
     check_cgroup(process);
     return true;
@@ -362,6 +377,12 @@ bool process_tree_is_empty(const struct process *process) {
   bool empty = true;
   process_each_of_tree(process, note_one, &empty);
   return empty;
+}
+
+void processes_hang_up(void) {
+  for (struct process *process = first_process; process != NULL; process = process->next) {
+    if (process->has_terminal && process->pid > 0 && !process->reaped) kill(process->pid, SIGHUP);
+  }
 }
 
 void processes_kill_all(void) {

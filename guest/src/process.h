@@ -48,13 +48,16 @@ struct process {
   size_t argv_length;
 
   struct output_log log;
-  struct source output[2]; /* stdout, stderr */
+  struct source output[2]; /* stdout, stderr; of a terminal only the first */
+  bool has_terminal;
   bool held_back;          /* P3: the pipes are not read */
   bool awaits_reader;      /* P3: nobody has attached yet, and the time for it runs */
 
   struct source input;
   struct byte_queue input_queue;
   bool input_ending;
+  bool input_end_typed; /* T2 */
+  uint8_t last_typed;
   struct stream *writer;
 
   struct source start; /* the child's report on exec */
@@ -76,6 +79,8 @@ struct process *process_find(uint64_t id);
 /* All that are not hidden nor starting, in order of start; NULL first. */
 struct process *process_next(struct process *previous);
 unsigned processes_running(void);
+/* Programs that were started since boot. */
+uint64_t processes_started(void);
 
 /* The child runs: takes over its descriptors (-1: none). */
 bool process_watch(struct process *process, int out, int err, int in);
@@ -96,6 +101,8 @@ void process_each_of_tree(const struct process *process, void (*visit)(pid_t pid
 void process_kill_tree(struct process *process);
 bool process_tree_is_empty(const struct process *process);
 
+/* SIGHUP to main processes on a terminal: a shell there ignores SIGTERM. */
+void processes_hang_up(void);
 /* Kills all trees (end of a test, shutdown). */
 void processes_kill_all(void);
 

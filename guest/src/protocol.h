@@ -1,5 +1,5 @@
 /*
- * Guest link, protocol version 1: the numbers of docs/internals/guest-link.md, nothing else.
+ * Guest link, protocol version 2: the numbers of docs/internals/guest-link.md, nothing else.
  * A name here and a name there are the same name.
  */
 #ifndef PERDURE_PROTOCOL_H
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PROTOCOL_VERSION 1u
+#define PROTOCOL_VERSION 2u
 #define PORT_NAME "perdure.link.0"
 
 /* Limits. */
@@ -27,6 +27,10 @@
 #define TIMERS_MAX 512u
 #define HOOK_OUTPUT_MAX 4096u
 #define OUTPUT_QUIET_MS 250u
+#define TERMINAL_CELLS_MAX 4096u /* rows, and columns, of a terminal */
+#define WATCHES_MAX 16u
+#define WATCH_FOLDERS_MAX 4096u /* of one watch */
+#define RECORD_MAX (16u << 10)  /* of a stream of records */
 #define FIRST_READER_MS 5000u /* how long a program with much to say waits for somebody to follow it */
 
 enum frame_type {
@@ -63,7 +67,17 @@ enum operation {
   OP_TIMERS = 21,
   OP_DROP_CACHES = 22,
   OP_SHUTDOWN = 23,
+  /* From version 2 on. */
+  OP_RESIZE = 24,
+  OP_LIST_FOLDER = 25,
+  OP_MAKE_FOLDER = 26,
+  OP_MOVE_PATH = 27,
+  OP_REMOVE_PATH = 28,
+  OP_WATCH = 29,
+  OP_ACTIVITY = 30,
 };
+
+#define OP_FIRST_OF_VERSION_2 OP_RESIZE
 
 enum tag {
   TAG_MESSAGE = 1,
@@ -116,6 +130,13 @@ enum tag {
   TAG_TREE = 53,
   TAG_CUT_FROM = 54,
   TAG_CUT_TO = 55,
+  TAG_ROWS = 56,
+  TAG_COLUMNS = 57,
+  TAG_TARGET = 58,
+  TAG_PARENTS = 59,
+  TAG_REPLACE = 60,
+  TAG_RECURSIVE = 61,
+  TAG_FROM = 62,
   TAG_LIMIT = 64, /* one above every known tag */
 };
 
@@ -149,6 +170,9 @@ enum status {
   STATUS_INTERNAL = 19,
   STATUS_NOT_SUPPORTED = 20,
   STATUS_CANCELLED = 21,
+  STATUS_PATH_NOT_FOLDER = 22,
+  STATUS_PATH_NOT_EMPTY = 23,
+  STATUS_PATH_CROSSES_MOUNT = 24,
 };
 
 #endif

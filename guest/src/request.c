@@ -20,6 +20,8 @@ static enum form form_of(uint16_t tag) {
     case TAG_HOSTNAME:
     case TAG_MACHINE_ID:
     case TAG_NAME:
+    case TAG_TARGET:
+    case TAG_FROM:
       return FORM_STRING;
     case TAG_BYTES:
     case TAG_FILE:
@@ -33,6 +35,9 @@ static enum form form_of(uint16_t tag) {
     case TAG_TIMED_OUT:
     case TAG_FROZEN:
     case TAG_TREE:
+    case TAG_PARENTS:
+    case TAG_REPLACE:
+    case TAG_RECURSIVE:
       return FORM_FLAG;
     case TAG_DEADLINE_MS:
     case TAG_REALTIME_NS:
@@ -60,6 +65,8 @@ static enum form form_of(uint16_t tag) {
     case TAG_DUE_IN_MS:
     case TAG_CUT_FROM:
     case TAG_CUT_TO:
+    case TAG_ROWS:
+    case TAG_COLUMNS:
       return FORM_NUMBER;
     default:
       return FORM_UNKNOWN;

@@ -1,5 +1,5 @@
 /*
- * SHUTDOWN: SIGTERM to the workload, SIGKILL after the deadline, flush and remount read-only in a
+ * SHUTDOWN: SIGTERM to the workload (and SIGHUP on terminals), SIGKILL after the deadline, flush and remount read-only in a
  * child, answer, power off. Once begun it goes on whether or not the host still listens.
  */
 #include "shutdown.h"
@@ -122,6 +122,7 @@ void operation_shutdown(uint32_t id, const struct request *request) {
   give_up_at_ns = kill_at_ns + KILL_MS * UINT64_C(1000000);
   freezer_thaw(); /* a frozen process cannot act on SIGTERM */
   cgroup_each_process(cgroup_workload(), terminate_one, NULL);
+  processes_hang_up();
   timer_open(&look, false, look_again);
   timer_arm(&look, LOOK_MS);
 }

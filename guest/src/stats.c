@@ -3,14 +3,15 @@
  * memory alone are told within the turn.
  */
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "activity.h"
 #include "cgroup.h"
+#include "figure.h"
 #include "job.h"
 #include "operation.h"
 #include "process.h"
@@ -18,31 +19,12 @@
 #include "text_file.h"
 
 #define DEADLINE_MS 5000u
-#define SECTOR_BYTES 512u
 #define MEMINFO "/proc/meminfo"
 
 /* Held open from the start, so that nothing mounted over its path makes anyone wait. */
 static int meminfo_held = -1;
 
 void stats_open(void) { meminfo_held = open(MEMINFO, O_RDONLY | O_CLOEXEC); }
-
-static void put_stat(struct field_writer *fields, const char *name, uint64_t value) {
-  size_t opened = field_open(fields, TAG_STAT);
-  field_put_string(fields, TAG_NAME, name);
-  field_put_number(fields, TAG_VALUE, value);
-  field_close(fields, opened);
-}
-
-/* The number after `key` at the beginning of a line, 0 where there is none. */
-static uint64_t number_after(const char *text, const char *key) {
-  size_t length = strlen(key);
-  for (const char *line = text; line != NULL && *line != '\0';) {
-    if (strncmp(line, key, length) == 0) return strtoull(line + length, NULL, 10);
-    line = strchr(line, '\n');
-    if (line != NULL) line++;
-  }
-  return 0;
-}
 
 static void put_memory(struct field_writer *fields, int meminfo) {
   static const struct {
@@ -60,7 +42,7 @@ static void put_memory(struct field_writer *fields, int meminfo) {
   ssize_t length = pread(meminfo, text, sizeof text - 1, 0);
   text[length > 0 ? length : 0] = '\0';
   for (size_t i = 0; i < sizeof FIGURES / sizeof FIGURES[0]; i++) {
-    put_stat(fields, FIGURES[i].name, number_after(text, FIGURES[i].key) * 1024);
+    figure_put(fields, FIGURES[i].name, figure_after(text, FIGURES[i].key) * 1024);
   }
 }
 
@@ -81,8 +63,8 @@ static void put_workload(struct field_writer *fields) {
       process_each_of_tree(process, count_one, &count);
     }
   }
-  put_stat(fields, "cpuUsec", number_after(text, "usage_usec "));
-  put_stat(fields, "processes", count);
+  figure_put(fields, "cpuUsec", figure_after(text, "usage_usec "));
+  figure_put(fields, "processes", count);
 }
 
 static void put_load(struct field_writer *fields) {
@@ -91,21 +73,18 @@ static void put_load(struct field_writer *fields) {
   unsigned hundredths = 0;
   text_file_read_at(AT_FDCWD, "/proc/loadavg", text, sizeof text);
   sscanf(text, "%u.%u", &whole, &hundredths);
-  put_stat(fields, "load1Milli", (uint64_t)whole * 1000 + (uint64_t)hundredths * 10);
+  figure_put(fields, "load1Milli", (uint64_t)whole * 1000 + (uint64_t)hundredths * 10);
 }
 
 static void put_disk(struct field_writer *fields) {
   struct statvfs facts;
   memset(&facts, 0, sizeof facts);
   statvfs("/", &facts);
-  put_stat(fields, "diskTotalBytes", (uint64_t)facts.f_blocks * facts.f_frsize);
-  put_stat(fields, "diskFreeBytes", (uint64_t)facts.f_bavail * facts.f_frsize);
+  figure_put(fields, "diskTotalBytes", (uint64_t)facts.f_blocks * facts.f_frsize);
+  figure_put(fields, "diskFreeBytes", (uint64_t)facts.f_bavail * facts.f_frsize);
   char text[512] = "";
-  uint64_t sectors = 0;
-  text_file_read_at(AT_FDCWD, "/sys/block/vda/stat", text, sizeof text);
-  /* reads, merges, sectors, ms; writes, merges, sectors */
-  sscanf(text, "%*u %*u %*u %*u %*u %*u %" SCNu64, &sectors);
-  put_stat(fields, "diskWriteBytes", sectors * SECTOR_BYTES);
+  text_file_read_at(AT_FDCWD, DISK_STAT, text, sizeof text);
+  figure_put(fields, "diskWriteBytes", figure_disk_written(text));
 }
 
 static void gather(const struct request *request, struct answer_pipe *pipe) {

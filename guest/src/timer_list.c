@@ -9,7 +9,7 @@
 /* Clock readings differ by this much between the list and a thread's own call. */
 #define TOLERANCE_NS INT64_C(5000000)
 
-size_t timer_list_parse(const char *text, int64_t *due_in_ns, size_t max) {
+size_t timer_list_parse(const char *text, int64_t *due_in_ns, size_t max, int64_t *now_ns) {
   size_t count = 0;
   uint64_t now = 0;
   uint64_t offset = 0; /* of the clock base to CLOCK_MONOTONIC */
@@ -35,6 +35,7 @@ size_t timer_list_parse(const char *text, int64_t *due_in_ns, size_t max) {
     line += length;
     if (*line == '\n') line++;
   }
+  *now_ns = (int64_t)now;
   return count;
 }
 

@@ -30,8 +30,8 @@ struct user_timer {
   int64_t due_in_ns;
 };
 
-/* Due times of all `hrtimer_wakeup` timers in the text, relative to its own "now". */
-size_t timer_list_parse(const char *text, int64_t *due_in_ns, size_t max);
+/* Due times of all `hrtimer_wakeup` timers in the text, relative to its own "now" (monotonic). */
+size_t timer_list_parse(const char *text, int64_t *due_in_ns, size_t max, int64_t *now_ns);
 /* Matches as described; sorts its inputs. The result is soonest first, at most `max`. */
 size_t timer_list_match(int64_t *due_in_ns, size_t due_count, struct sleeper *sleepers,
                         size_t sleeper_count, struct user_timer *timers, size_t max);

@@ -1,4 +1,11 @@
-/* TIMERS: who in the workload waits for a time, and until when. Gathered in a child. */
+/*
+ * TIMERS: who in the workload waits for a time, and until when. Gathered in a child, because to look at a
+ * thread may mean to wait for it.
+ *
+ * It is asked every few seconds of agents that are awake, and mostly nothing is new. So the loop looks at the
+ * kernel's list by itself, which is text from a file that is held open: without a user's timer in it there is
+ * nothing to gather, and while they are due when they were, they are whose they were (known_timer.h).
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,15 +18,19 @@
 
 #include "cgroup.h"
 #include "job.h"
+#include "known_timer.h"
 #include "loop.h"
 #include "operation.h"
 #include "process.h"
+#include "stream.h"
 #include "text_file.h"
 #include "timer_list.h"
 
 #define DEADLINE_MS 5000u
 #define SLEEPERS_MAX 4096u
 #define DUE_MAX 4096u
+#define TIMER_LIST "/proc/timer_list"
+#define LIST_BYTES_MAX (128u << 10)
 #define TIMER_LIST_BYTES_MAX (8u << 20)
 #define NS_PER_S INT64_C(1000000000)
 #define NS_PER_MS INT64_C(1000000)
@@ -152,29 +163,71 @@ static void gather(const struct request *request, struct answer_pipe *pipe) {
       process_each_of_tree(process, look_at_process, NULL);
     }
   }
-  char *text = text_file_read("/proc/timer_list", TIMER_LIST_BYTES_MAX);
+  char *text = text_file_read(TIMER_LIST, TIMER_LIST_BYTES_MAX);
   if (text == NULL) {
     child_put_status(pipe, STATUS_NOT_SUPPORTED, "The kernel has no /proc/timer_list");
     return;
   }
-  size_t due_count = timer_list_parse(text, due, DUE_MAX);
+  int64_t now = 0;
+  size_t due_count = timer_list_parse(text, due, DUE_MAX, &now);
   size_t count = timer_list_match(due, due_count, sleepers, sleeper_count, timers, TIMERS_MAX);
   struct field_writer fields;
   field_writer_open(&fields, buffer, sizeof buffer);
+  field_put_number(&fields, TAG_MONOTONIC_NS, (uint64_t)now);
   for (size_t i = 0; i < count; i++) {
-    size_t opened = field_open(&fields, TAG_TIMER);
-    field_put_number(&fields, TAG_PID, (uint64_t)timers[i].pid);
-    field_put_string(&fields, TAG_NAME, timers[i].name);
     int64_t due_ms = timers[i].due_in_ns / NS_PER_MS;
-    field_put_number(&fields, TAG_DUE_IN_MS, due_ms > 0 ? (uint64_t)due_ms : 0);
-    field_close(&fields, opened);
+    timer_put(&fields, (uint64_t)timers[i].pid, timers[i].name, due_ms > 0 ? (uint64_t)due_ms : 0);
   }
   child_put(pipe, STATUS_OK, &fields);
 }
 
+/* In the loop. */
+
+static int held = -1;
+static struct known_timers known;
+
+void timers_open(void) { held = open(TIMER_LIST, O_RDONLY | O_CLOEXEC); }
+
+/* False where the list cannot be read, or is too long for the loop's turn. */
+static bool read_list(struct due_list *list) {
+  static char text[LIST_BYTES_MAX];
+  size_t length = 0;
+  if (held < 0 || lseek(held, 0, SEEK_SET) != 0) return false;
+  for (;;) {
+    ssize_t got = read(held, text + length, sizeof text - 1 - length);
+    if (got < 0) return false;
+    if (got == 0) break;
+    length += (size_t)got;
+    if (length == sizeof text - 1) return false;
+  }
+  text[length] = '\0';
+  list->count = timer_list_parse(text, list->due_ns, DUE_LIST_MAX, &list->now_ns);
+  if (list->count == DUE_LIST_MAX) return false;
+  for (size_t i = 0; i < list->count; i++) list->due_ns[i] += list->now_ns;
+  return true;
+}
+
+static void keep(enum status status, struct bytes fields) {
+  if (status == STATUS_OK) known_timers_keep(&known, fields);
+}
+
 void operation_timers(uint32_t stream, const struct request *request) {
+  static struct due_list list;
+  bool is_read = read_list(&list);
+  if (is_read && (list.count == 0 || known_timers_are_of(&known, &list))) {
+    struct field_writer *answer = answer_begin(STATUS_OK);
+    known_timers_put(&known, &list, answer);
+    answer_send(FRAME_RESPONSE, stream);
+    return;
+  }
+  if (is_read) {
+    known_timers_expect(&known, &list);
+  } else {
+    known_timers_forget(&known);
+  }
   struct job_plan plan = {.work = gather,
                           .deadline_ms = request_number(request, TAG_DEADLINE_MS, DEADLINE_MS),
-                          .keep_cgroups = true};
+                          .keep_cgroups = true,
+                          .after = keep};
   job_run(stream, request, &plan);
 }

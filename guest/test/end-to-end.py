@@ -6,7 +6,6 @@
 As root with a cgroup2 mount every test runs with cgroups, and those that can also without.
 """
 
-import contextlib
 import json
 import os
 import random
@@ -21,102 +20,10 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from link import (CANCEL, DATA, END, REQUEST, RESPONSE, WINDOW, OPS, RESYNC, Failed, Link,  # noqa: E402
-                  Reader, decode_fields, encode_fields, frame)
-
-AGENT = os.path.abspath(sys.argv[1])
-TESTS = []
-
-
-def cgroup_mount():
-    if os.geteuid() != 0:
-        return None
-    with open("/proc/mounts") as mounts:
-        for line in mounts:
-            words = line.split()
-            if words[2] == "cgroup2":
-                return words[1]
-    return None
-
-
-def test(title, needs_cgroup=False):
-    def add(function):
-        TESTS.append((title, needs_cgroup, function))
-        return function
-
-    return add
-
-
-class Guest:
-    """A running agent and a synced link to it."""
-
-    def __init__(self, cgroup):
-        self.folder = tempfile.mkdtemp(prefix="perdure-guest-")
-        os.chmod(self.folder, 0o755)
-        self.cgroup = cgroup
-        ours, theirs = socket.socketpair()
-        command = [AGENT, "--serve-fd", str(theirs.fileno()), "--run", self.folder]
-        if cgroup:
-            os.mkdir(cgroup)
-            command += ["--cgroup", cgroup]
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE,
-                                        env={"ASAN_OPTIONS": "detect_leaks=1", "PATH": "/usr/bin"})
-        theirs.close()
-        self.socket = ours
-        self.link = Link(ours)
-        self.link.resync()
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def files(self):
-        return sorted(os.listdir(self.folder))
-
-    def close(self):
-        self.socket.close()
-        try:
-            code = self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise AssertionError("the agent does not end with its link")
-        finally:
-            errors = self.process.stderr.read().decode()
-            shutil.rmtree(self.folder)
-        left = []
-        if self.cgroup:
-            left = [name for name in ("workload", "hooks")
-                    if os.path.exists(os.path.join(self.cgroup, name))]
-            os.rmdir(self.cgroup) if not left else None
-        assert code == 0, f"the agent ended with {code}:\n{errors}"
-        assert "Sanitizer" not in errors, errors
-        assert not left, f"cgroups were left: {left}"
-
-
-def fails(status, function, *arguments, **fields):
-    try:
-        function(*arguments, **fields)
-    except Failed as failed:
-        assert failed.status == status, f"{failed} instead of {status}"
-        return failed.fields.get("message", "")
-    raise AssertionError(f"succeeded instead of {status}")
-
-
-def until(condition, timeout=10):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it does not become so"
-        time.sleep(0.01)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-SH = ["/bin/sh", "-c"]
+from harness import (SH, TESTS, Guest, alive, cgroup_mount, fails, test, until,  # noqa: E402
+                     without_children)
+from link import (CANCEL, DATA, END, REQUEST, RESPONSE, WINDOW, OPS, RESYNC, Failed, Reader,  # noqa: E402
+                  encode_fields, frame)
 
 
 @test("INFO and PING tell version, boot id and clocks")
@@ -130,9 +37,20 @@ def _(guest):
     assert ping["monotonicNs"] >= info["monotonicNs"]
 
 
-@test("a host that speaks a later version is answered with version 1")
+@test("a host of any version is answered with the highest that both speak")
 def _(guest):
-    assert guest.link.resync(version=9) == 1
+    link = guest.link
+    assert link.resync(version=9) == 2
+    assert link.resync(version=1) == 1
+    # As an agent of version 1 would: what came later does not exist, the rest works.
+    for op in ["RESIZE", "LIST_FOLDER", "MAKE_FOLDER", "MOVE_PATH", "REMOVE_PATH", "WATCH", "ACTIVITY"]:
+        fails("unknown_operation", link.call, op, path=guest.path("x"))
+    assert link.run(["echo", "fine"])[0] == b"fine\n"
+    link.write_file(guest.path("f"), b"0123456789")
+    assert link.read_file(guest.path("f"), offset=2, length=3)[1] == b"234"
+    assert link.call("STATS")["stat"]
+    assert link.resync(version=2) == 2
+    link.call("ACTIVITY")
 
 
 @test("an unknown operation and malformed requests are answered")
@@ -927,21 +845,6 @@ MEMORY_STATS = {"memTotalBytes", "memAvailableBytes", "memFreeBytes", "anonBytes
                 "slabReclaimableBytes"}
 
 
-@contextlib.contextmanager
-def without_children(guest):
-    """What is done here starts no child: none is there, and none that is over has taken a fault."""
-    def children():
-        with open(f"/proc/{guest.process.pid}/stat") as file:
-            faults = file.read().rsplit(")", 1)[1].split()[8]
-        with open(f"/proc/{guest.process.pid}/task/{guest.process.pid}/children") as file:
-            return faults, file.read()
-
-    until(lambda: children()[1] == "")
-    before = children()
-    yield
-    assert children() == before, "a child was started"
-
-
 @test("FLUSH is answered when nothing of its child is left")
 def _(guest):
     link = guest.link
@@ -1057,6 +960,58 @@ def _(guest):
     assert socket.gethostname() != "forked"
 
 
+@test("ACTIVITY tells what goes on, without a child")
+def _(guest):
+    link = guest.link
+
+    def activity():
+        with without_children(guest):
+            return {stat["name"]: stat["value"] for stat in link.call("ACTIVITY")["stat"]}
+
+    before = activity()
+    assert set(before) == {"cpuUsec", "diskWriteBytes", "execs", "fileWrites", "attached"}
+    assert (before["execs"], before["fileWrites"], before["attached"]) == (0, 0, 0)
+    process = link.spawn(SH + ["i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 60"])
+    fails("exec_failed", link.call, "EXEC", argv=["/nowhere"])
+    reader = link.attach(process)
+    link.write_file(guest.path("f"), b"x")
+    link.call("MAKE_FOLDER", path=guest.path("d"))
+    link.call("MOVE_PATH", path=guest.path("f"), target=guest.path("d/f"))
+    fails("path_not_found", link.call, "REMOVE_PATH", path=guest.path("f"))
+    link.call("REMOVE_PATH", path=guest.path("d"), recursive=True)
+    during = activity()
+    assert (during["execs"], during["fileWrites"], during["attached"]) == (1, 4, 1), during
+    if guest.cgroup:
+        until(lambda: activity()["cpuUsec"] > before["cpuUsec"])
+    link.send(CANCEL, reader.stream)
+    assert activity()["attached"] == 0
+
+
+@test("TIMERS are told as often as they are asked for, of those who still wait")
+def _(guest):
+    link = guest.link
+    try:
+        link.call("TIMERS")
+    except Failed as failed:
+        assert failed.status == "not_supported"
+        return
+
+    def mine():
+        pids = [entry["pid"] for entry in link.call("PROCESSES")["entry"]]
+        timers = link.call("TIMERS").get("timer", [])
+        return {pids.index(timer["pid"]): timer["dueInMs"] for timer in timers if timer["pid"] in pids}
+
+    link.spawn(["sleep", "2000"])
+    link.spawn(["sleep", "1000"])
+    until(lambda: len(mine()) == 2)
+    for _ in range(50):
+        found = mine()
+        # Whose a timer of this host is cannot be known for sure, but that they wait.
+        assert set(found) == {0, 1} and found[1] <= 1000000 and found[0] <= 2000000, found
+    link.call("SIGNAL", process=2, signal=9, tree=True)
+    until(lambda: set(mine()) == {0})
+
+
 def put_hook(guest, name, script, mode=0o755):
     os.makedirs(guest.path("resume.d"), exist_ok=True)
     with open(guest.path(f"resume.d/{name}"), "w") as file:
@@ -1159,12 +1114,15 @@ def _(guest):
 def _(guest):
     link = guest.link
     chance = random.Random(int(os.environ.get("SEED", "17")))
-    safe = [op for op in OPS if op not in {"EXEC", "FLUSH", "WRITE_FILE", "IDENTITY"}]
+    # Nothing that would remove or move what is on this host.
+    unsafe = {"EXEC", "FLUSH", "WRITE_FILE", "IDENTITY", "REMOVE_PATH", "MOVE_PATH", "MAKE_FOLDER"}
+    safe = [op for op in OPS if op not in unsafe]
     values = {"path": [guest.path("a"), "/", "x"], "argv": ["true"], "user": ["root", "x"],
               "process": [0, 1, 2, 1 << 63], "signal": [0, 9, 15, 1 << 40], "tree": [0, 1],
               "offset": [0, 5, 1 << 63], "length": [0, 7, (1 << 64) - 1], "deadlineMs": [0, 5, 1 << 62],
               "generation": [1], "json": ["{}"], "stdin": [0, 1], "timeoutMs": [0, 1, 1 << 62],
-              "size": [0, 3, 1 << 62], "logBytes": [4096, 1 << 24]}
+              "size": [0, 3, 1 << 62], "logBytes": [4096, 1 << 24],
+              "rows": [0, 24, 1 << 33], "columns": [80], "recursive": [0]}
     for round_ in range(60):
         for _ in range(40):
             stream = chance.randrange(1, 40)
@@ -1192,6 +1150,10 @@ def _(guest):
 
 
 def main():
+    import path  # noqa: F401: each adds its tests
+    import terminal  # noqa: F401
+    import watch  # noqa: F401
+
     wanted = sys.argv[2] if len(sys.argv) > 2 else ""
     mount = cgroup_mount()
     failed = passed = 0

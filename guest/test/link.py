@@ -14,7 +14,8 @@ REQUEST, RESPONSE, DATA, END, WINDOW, CANCEL, EVENT = range(1, 8)
 OPS = dict(
     INFO=1, PING=2, CLOCK_ADJUST=3, ENTROPY=4, FLUSH=5, FREEZE=6, THAW=7, GENERATION=8, IDENTITY=9,
     HOOKS=10, EXEC=11, ATTACH=12, STDIN=13, SIGNAL=14, PROCESSES=15, FORGET=16, READ_FILE=17,
-    WRITE_FILE=18, STAT=19, STATS=20, TIMERS=21, DROP_CACHES=22, SHUTDOWN=23,
+    WRITE_FILE=18, STAT=19, STATS=20, TIMERS=21, DROP_CACHES=22, SHUTDOWN=23, RESIZE=24,
+    LIST_FOLDER=25, MAKE_FOLDER=26, MOVE_PATH=27, REMOVE_PATH=28, WATCH=29, ACTIVITY=30,
 )
 
 TAGS = dict(
@@ -23,11 +24,13 @@ TAGS = dict(
     process=17, pid=18, exitCode=19, signal=20, running=21, timedOut=22, logStart=23, logEnd=24,
     channel=25, path=30, mode=31, size=32, kind=33, uid=34, gid=35, mtimeNs=36, offset=37,
     length=38, frozen=40, bootId=41, hostname=42, machineId=43, file=44, hook=45, timer=46, stat=47,
-    entry=48, name=49, value=50, startedNs=51, dueInMs=52, tree=53,
+    entry=48, name=49, value=50, startedNs=51, dueInMs=52, tree=53, rows=56,
+    columns=57, target=58, parents=59, replace=60, recursive=61,
 )
+TAGS["from"] = 62
 NAMES = {number: name for name, number in TAGS.items()}
 STRINGS = {"message", "version", "json", "cwd", "user", "path", "kind", "bootId", "hostname",
-           "machineId", "name"}
+           "machineId", "name", "target", "from"}
 LISTS = {"argv", "env", "file", "hook", "timer", "stat", "entry"}
 NESTED = {"file", "hook", "timer", "stat", "entry"}
 
@@ -36,6 +39,7 @@ STATUS = [
     "user_not_found", "path_not_found", "path_exists", "path_denied", "path_is_link",
     "path_is_directory", "path_not_file", "disk_full", "size_mismatch", "stdin_closed",
     "process_ended", "exec_failed", "process_running", "internal", "not_supported", "cancelled",
+    "path_not_folder", "path_not_empty", "path_crosses_mount",
 ]
 
 
@@ -122,7 +126,7 @@ class Link:
         self.buffer += data
         return data
 
-    def resync(self, timeout=10, version=1):
+    def resync(self, timeout=10, version=2):
         self.epoch += 1
         nonce = os.urandom(16)
         self.send_raw(RESYNC + nonce + struct.pack("<IIQ", version, self.epoch, 7))
@@ -278,6 +282,52 @@ class Link:
             if owed >= window // 2:
                 self.window(stream, owed)
                 owed = 0
+
+
+class Records:
+    """The records of a LIST_FOLDER or WATCH, taken one by one."""
+
+    def __init__(self, link, op, window=1 << 18, **fields):
+        self.link = link
+        self.stream = link.start(op, **fields)
+        link.response(self.stream)
+        self.bytes = b""
+        self.found = []
+        self.is_over = False
+        if window:
+            link.window(self.stream, window)
+
+    def take(self, timeout=20, regrant=True):
+        """The next record; None at the end."""
+        while not self.found:
+            if self.is_over:
+                return None
+            kind, payload = self.link.take(self.stream, timeout)
+            if kind == END:
+                assert self.bytes == b"", "a record that is cut short"
+                self.is_over = True
+                (status,) = struct.unpack_from("<H", payload)
+                if status != 0:
+                    raise Failed(status, decode_fields(payload[2:]))
+                continue
+            assert kind == DATA, kind
+            if regrant:
+                self.link.window(self.stream, len(payload))
+            self.bytes += payload
+            while len(self.bytes) >= 4:
+                (length,) = struct.unpack_from("<I", self.bytes)
+                assert length <= 16384, length
+                if len(self.bytes) < 4 + length:
+                    break
+                self.found.append(decode_fields(self.bytes[4 : 4 + length]))
+                self.bytes = self.bytes[4 + length :]
+        return self.found.pop(0)
+
+    def rest(self):
+        return list(iter(self.take, None))
+
+    def leave(self):
+        self.link.send(CANCEL, self.stream)
 
 
 class Reader:

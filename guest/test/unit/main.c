@@ -11,5 +11,9 @@ int main(void) {
   unit_paths();
   unit_users();
   unit_timer_lists();
+  unit_watch_trees();
+  unit_known_timers();
+  unit_figures();
+  unit_random_names();
   return checks_report("unit");
 }

@@ -23,7 +23,7 @@ static void test_requests(void) {
   field_put_string(&writer, TAG_ARGV, "second");
   field_put_number(&writer, TAG_STDIN, 1);
   field_put_number(&writer, 60000, 5); /* unknown: ignored */
-  field_put_bytes(&writer, 60, "xx", 2);
+  field_put_bytes(&writer, 63, "xx", 2);
   CHECK(decode(&writer, &request) == STATUS_OK && request.op == OP_EXEC);
   CHECK(request_number(&request, TAG_STDIN, 0) == 1);
   CHECK(request_number(&request, TAG_TIMEOUT_MS, 17) == 17 && !request_has(&request, TAG_CWD));
@@ -38,6 +38,15 @@ static void test_requests(void) {
   CHECK(decode(&writer, &request) == STATUS_BAD_REQUEST);
   field_roll_back(&writer, mark);
   field_put_number(&writer, TAG_TREE, 2);
+  CHECK(decode(&writer, &request) == STATUS_BAD_REQUEST);
+  field_roll_back(&writer, mark);
+  field_put_number(&writer, TAG_RECURSIVE, 2);
+  CHECK(decode(&writer, &request) == STATUS_BAD_REQUEST);
+  field_roll_back(&writer, mark);
+  field_put_bytes(&writer, TAG_ROWS, "24", 2);
+  CHECK(decode(&writer, &request) == STATUS_BAD_REQUEST);
+  field_roll_back(&writer, mark);
+  field_put_bytes(&writer, TAG_TARGET, "a\0b", 3);
   CHECK(decode(&writer, &request) == STATUS_BAD_REQUEST);
   field_roll_back(&writer, mark);
   field_put_bytes(&writer, TAG_PATH, "a\0b", 3);

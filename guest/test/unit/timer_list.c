@@ -14,10 +14,11 @@ static void test_timer_list(void) {
       " #0: <0>, hrtimer_wakeup, S:01\n"
       " # expires at 68000000000-68000000000 nsecs [in 67000000000 to 67000000000 nsecs]\n";
   int64_t due[8];
-  CHECK(timer_list_parse(text, due, 8) == 2);
+  int64_t now = 0;
+  CHECK(timer_list_parse(text, due, 8, &now) == 2 && now == 1000000000);
   CHECK(due[0] == 500050000 && due[1] == INT64_C(60000000000));
-  CHECK(timer_list_parse(text, due, 1) == 1);
-  CHECK(timer_list_parse("", due, 8) == 0);
+  CHECK(timer_list_parse(text, due, 1, &now) == 1);
+  CHECK(timer_list_parse("", due, 8, &now) == 0);
 
   /* A stranger's timer (3 s) does not take the place of a real one of the workload. */
   int64_t all[] = {INT64_C(3000000000), INT64_C(50000000000), INT64_C(9000000000)};

@@ -14,5 +14,9 @@ void unit_output_logs(void);
 void unit_paths(void);
 void unit_users(void);
 void unit_timer_lists(void);
+void unit_watch_trees(void);
+void unit_known_timers(void);
+void unit_figures(void);
+void unit_random_names(void);
 
 #endif

@@ -84,7 +84,9 @@ export function folderTests(rig: GuestLinkRig): void {
       await refuses(link.makeFolder(`${folder}/a/b/c`, options), "path_not_found");
       const deep = { ...options, parents: true };
       await link.makeFolder(`${folder}/a/b/c`, deep);
-      await link.makeFolder(`${folder}/a/b/c/`, deep);
+      await link.makeFolder(`${folder}/a/b/c/`, { ...deep, mode: 0o777 });
+      expect((await link.stat(`${folder}/a/b`, user)).mode & 0o777).toBe(0o755);
+      expect((await link.stat(`${folder}/a/b/c`, user)).mode & 0o777).toBe(0o750);
       await rig.write(link, "made/file", "x");
       await refuses(link.makeFolder(`${folder}/file`, deep), "path_exists");
       await refuses(link.makeFolder(`${folder}/file/below`, options), "path_not_found");

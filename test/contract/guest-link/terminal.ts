@@ -44,7 +44,7 @@ export function terminalTests(rig: GuestLinkRig): void {
     test("^C is a signal to what runs on it", async (context) => {
       rig.needs(context, "version-2");
       const link = await rig.letOut();
-      const { process } = await link.exec(rig.shell("echo up; sleep 60", { terminal }));
+      const { process } = await link.exec(rig.shell("echo up; exec sleep 60", { terminal }));
       await untilText(link, process, 0, "up\r\n");
       await link.writeStdin(process, Uint8Array.of(3), false);
       const pieces = await collect(link, process, 0);

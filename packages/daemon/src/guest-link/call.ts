@@ -6,6 +6,8 @@ import type { Epoch } from "./epoch.ts";
 import { FieldWriter, type Fields } from "./field.ts";
 import { statusError, tag, type Operation } from "./operation.ts";
 
+const MESSAGE_BYTES_MAX = 65_536;
+
 export interface Call<T> {
   readonly op: Operation;
   readonly fields?: FieldWriter;
@@ -45,8 +47,12 @@ export async function call<T>(epoch: Epoch, clock: Clock, wanted: Call<T>): Prom
   }
 }
 
+/** A message may name a path or a link's target, which a program inside has made. */
 export function answerError(action: string, status: number, fields: Fields): PerdureError {
-  return statusError(action, status, fields.optionalString(tag.message));
+  const said = fields.has(tag.message)
+    ? fields.anyString(tag.message, MESSAGE_BYTES_MAX)
+    : undefined;
+  return statusError(action, status, said);
 }
 
 export function timeoutError(action: string, deadlineMs: number): PerdureError {

@@ -179,7 +179,8 @@ export class Control {
       decode: (fields) =>
         fields.nested(tag.timer, TIMERS_MAX).map((timer) => ({
           pid: timer.number(tag.pid),
-          name: timer.string(tag.name, 256),
+          // A thread calls itself what it likes.
+          name: timer.anyString(tag.name, 256),
           dueInMs: timer.number(tag.dueInMs),
         })),
     });
@@ -257,7 +258,7 @@ function decodeRealtimeMs(fields: Fields): number {
 
 function decodeHook(fields: Fields): HookResult {
   return {
-    path: fields.string(tag.path, 4096),
+    path: fields.anyString(tag.path, 4096),
     ...decodeExit(fields),
     output: new TextDecoder().decode(fields.optionalBytes(tag.bytes) ?? new Uint8Array()),
   };

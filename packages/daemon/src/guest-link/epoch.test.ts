@@ -51,8 +51,11 @@ describe("a guest that breaks the protocol", () => {
       (guest) => guest.respond(1, 0, new FieldWriter().bytes(tag.process, bytes(4))),
     ],
     [
-      "a RESPONSE whose message is not UTF-8",
-      (guest) => guest.respond(1, 5, new FieldWriter().bytes(tag.message, Uint8Array.of(0xff))),
+      "a RESPONSE with two messages",
+      (guest) => {
+        const twice = new FieldWriter().string(tag.message, "a").string(tag.message, "b");
+        guest.respond(1, 5, twice);
+      },
     ],
     ["DATA for an operation without any", (guest) => guest.send(frameType.data, 1, bytes(1))],
     ["END for an operation without one", (guest) => guest.end(1)],

@@ -334,6 +334,31 @@ test("inputs that nobody writes to are given back to the guest, the oldest first
   guest.link.close("test");
 });
 
+describe("text that a program inside has made", () => {
+  const odd = Uint8Array.of(0x61, 0xff, 0x62);
+
+  test("may be the name of a thread, without harm to the link", async () => {
+    const guest = await RawGuest.open();
+    const asked = guest.link.timers();
+    const { stream } = await guest.frame(frameType.request);
+    const timer = new FieldWriter().number(tag.pid, 7).number(tag.dueInMs, 5).bytes(tag.name, odd);
+    guest.respond(stream, 0, new FieldWriter().nested(tag.timer, timer));
+    expect(await asked).toEqual([{ pid: 7, name: "a\u{fffd}b", dueInMs: 5 }]);
+    guest.link.close("test");
+  });
+
+  test("may stand in the message of an error, without harm to the link", async () => {
+    const guest = await RawGuest.open();
+    const asked = guest.link.stat("/tmp/l", "user");
+    const { stream } = await guest.frame(frameType.request);
+    guest.respond(stream, status.pathIsLink, new FieldWriter().bytes(tag.message, odd));
+    const error = await failure(asked);
+    expect(error.code).toBe("path_is_link");
+    expect(error.message).toContain("a\u{fffd}b");
+    guest.link.close("test");
+  });
+});
+
 describe("an older guest agent", () => {
   test("tells all statistics where those of memory are asked for, without the newer ones", async () => {
     const guest = await RawGuest.open();

@@ -105,10 +105,11 @@ export interface GuestExec {
   readonly stdin: boolean;
   readonly logBytes?: number;
   /**
-   * The program gets a terminal of this size, as the controlling one of a session of its own: stdin, stdout and
-   * stderr are it. All output is `stdout`; stdin is open, whatever `stdin` says. Ending stdin types the
-   * terminal's end-of-file character (^D): it ends the input of a program that reads lines, and means
-   * what the program makes of it otherwise. A program on a terminal is hung up (SIGHUP) when the process is killed with its tree.
+   * The program gets a terminal of this size, as the controlling one of a session of its own: stdin, stdout
+   * and stderr are it. All output is `stdout`; stdin is open, whatever `stdin` says. Ending it types the
+   * terminal's end-of-file character (^D): that ends the input of a program that reads lines, and what others
+   * make of it is theirs. It is no hang-up, nor is a reader that leaves. TERM is `xterm-256color` unless
+   * `env` has one.
    */
   readonly terminal?: TerminalSize;
 }
@@ -147,6 +148,7 @@ export interface FolderEntry extends FileFacts {
  * What happened below a watched path. Paths are absolute.
  *
  * - `ready`: always the first; whatever happens after it is told.
+ * - `created`: something new stands at the path, perhaps in place of something else; so is what `writeFile` wrote.
  * - `changed`: content was written. Changes that follow close on each other are told once.
  * - `attributes`: mode, owner, times or links.
  * - `moved`: within what is watched, `from` being the old path. Out of it: `removed`; into it: `created`.
@@ -259,8 +261,8 @@ export interface GuestLink {
    */
   listFolder(path: string, user: string): AsyncIterable<FolderEntry>;
   /**
-   * Durable on return, as are `movePath` and `removePath`. With `parents` as `mkdir -p`: missing folders before it
-   * are made with the same mode, and a folder that is there already is fine.
+   * Durable on return, as are `movePath` and `removePath`. With `parents` as `mkdir -p`: folders before it that
+   * are missing are made with mode 0755, and a folder that is there already is fine and stays as it is.
    * @throws `path_exists`; `path_not_found` where its parent is missing
    */
   makeFolder(
@@ -281,7 +283,8 @@ export interface GuestLink {
   removePath(path: string, options: { user: string; recursive: boolean }): Promise<void>;
   /**
    * Changes of a file, or of a folder and what is in it, with `recursive` at any depth. Lives through
-   * freeze and thaw and no longer than the link. Ends when the path itself is gone. Leaving the loop ends it.
+   * freeze and thaw and no longer than the link. Ends when a watched folder is gone; a watched file that is gone
+   * may come again. Links are not followed, other file systems not entered. Leaving the loop ends it.
    * @throws `path_not_found`, `path_is_link`, `path_denied`, `too_many`; `interrupted` when the link closes
    */
   watch(path: string, options: { user: string; recursive: boolean }): AsyncIterable<FileChange>;

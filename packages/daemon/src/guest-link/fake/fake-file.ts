@@ -123,7 +123,7 @@ export class FakeFiles {
         ? isLink(path, before)
         : new FakeFailure(status.pathExists, `${path} exists`);
     }
-    if (parents) this.makeFolder(parentOf(path), uid, mode, true, nowMs);
+    if (parents) this.makeFolder(parentOf(path), uid, 0o755, true, nowMs);
     this.#checkParent(path, uid);
     this.#files[path] = {
       kind: "directory",
@@ -140,8 +140,8 @@ export class FakeFiles {
     this.#checkParent(from, uid);
     this.#checkParent(to, uid);
     const before = this.#files[to];
+    if (before !== undefined && !replace) throw new FakeFailure(status.pathExists, `${to} exists`);
     if (before !== undefined && from !== to) {
-      if (!replace) throw new FakeFailure(status.pathExists, `${to} exists`);
       if ((before.kind === "directory") !== (file.kind === "directory")) {
         throw before.kind === "directory"
           ? new FakeFailure(status.pathIsDirectory, `${to} is a directory`)

@@ -64,7 +64,7 @@ export function listFolder(guest: FakeInside, stream: FakeStream, fields: Fields
 export function watch(guest: FakeInside, stream: FakeStream, fields: Fields): void {
   const root = pathOf(fields, tag.path);
   const recursive = fields.flag(tag.recursive);
-  guest.files.stat(root, uidOf(fields.string(tag.user)));
+  const isFolder = guest.files.stat(root, uidOf(fields.string(tag.user))).kind === "directory";
   const prefix = root === "/" ? "/" : `${root}/`;
   const seen = (path: string): boolean =>
     path === root ||
@@ -81,7 +81,7 @@ export function watch(guest: FakeInside, stream: FakeStream, fields: Fields): vo
           .string(tag.from, told.from),
       ),
     );
-    if (told.type !== "removed" || told.path !== root) return;
+    if (!isFolder || told.type !== "removed" || told.path !== root) return;
     guest.files.watchers.delete(watcher);
     queue.end();
   };

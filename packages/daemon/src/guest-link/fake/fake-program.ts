@@ -1,7 +1,7 @@
 /**
  * The programs that the fake guest knows, as steps of plain data: a process can be saved half-way.
  *
- * `sh -c` takes simple commands with `;` between them: `echo WORDS [>&2]`, `sleep SECONDS`, `cat`,
+ * `sh -c` takes simple commands with `;` between them, also after `exec`: `echo WORDS [>&2]`, `sleep SECONDS`, `cat`,
  * `head -c COUNT /dev/zero [>&2]`, `read NAME` (takes a line of input), `stty size`, `exit CODE`, `true`,
  * `false`. The same scripts run in a real shell.
  */
@@ -43,6 +43,8 @@ function step(words: readonly string[]): FakeStep {
       return { kind: "sleep", ms: Number(args[0]) * 1000 };
     case "cat":
       return { kind: "copy" };
+    case "exec":
+      return step(rest);
     case "read":
       return { kind: "line" };
     case "stty":

@@ -1,0 +1,98 @@
+/*
+ * REMOVE_PATH. See path_child.h.
+ *
+ * Everything is named relative to a folder that is open, so that nothing that is moved or replaced meanwhile
+ * leads elsewhere; and a folder is opened only where no mount and no link is on the way.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "path.h"
+#include "path_child.h"
+#include "path_work.h"
+
+#define PASSES_MAX 16u /* over a folder in which new entries appear */
+
+static char path[PATH_BYTES_MAX + 1];
+static struct answer_pipe *answers;
+
+static _Noreturn void fail(enum status status, int problem) {
+  path_work_fail(answers, status, "remove", path, problem);
+}
+
+static _Noreturn void fail_errno(int problem) {
+  switch (problem) {
+    case EBUSY:
+    case EXDEV:
+      fail(STATUS_PATH_CROSSES_MOUNT, EXDEV);
+    case ENOTEMPTY:
+    case EEXIST:
+      fail(STATUS_PATH_NOT_EMPTY, ENOTEMPTY);
+    default:
+      fail(path_status(problem), problem);
+  }
+}
+
+static void remove_below(int parent, const char *name, unsigned depth);
+
+/* What is no folder, or an empty one. False where it is a folder with something in it. */
+static bool remove_one(int folder, const char *name) {
+  if (unlinkat(folder, name, 0) == 0 || errno == ENOENT) return true;
+  if (errno != EISDIR && errno != EPERM) fail_errno(errno); /* POSIX says EPERM of a folder */
+  if (unlinkat(folder, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
+  if (errno == ENOTDIR) fail_errno(EPERM);
+  if (errno != ENOTEMPTY && errno != EEXIST) fail_errno(errno);
+  return false;
+}
+
+/* One pass over the entries; false where there were none. */
+static bool remove_entries(DIR *entries, unsigned depth) {
+  bool found = false;
+  rewinddir(entries);
+  for (;;) {
+    errno = 0;
+    struct dirent *entry = readdir(entries);
+    if (entry == NULL && errno != 0) fail_errno(errno);
+    if (entry == NULL) return found;
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    found = true;
+    if (!remove_one(dirfd(entries), entry->d_name)) {
+      remove_below(dirfd(entries), entry->d_name, depth + 1);
+    }
+  }
+}
+
+static void remove_below(int parent, const char *name, unsigned depth) {
+  if (depth > REMOVE_DEPTH_MAX) {
+    child_put_status(answers, STATUS_TOO_MANY, "More than 512 folders stand in each other");
+    _exit(0);
+  }
+  int folder = path_open_within(parent, name, O_RDONLY | O_DIRECTORY);
+  if (folder < 0 && errno == ENOENT) return;
+  DIR *entries = folder >= 0 ? fdopendir(folder) : NULL;
+  if (entries == NULL) fail_errno(errno);
+  for (unsigned pass = 0; pass < PASSES_MAX && remove_entries(entries, depth); pass++) continue;
+  closedir(entries);
+  if (unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT) fail_errno(errno);
+}
+
+void path_child_remove(const struct request *request, struct answer_pipe *pipe) {
+  static char name[256];
+  answers = pipe;
+  path_work_begin(request, answers);
+  path_work_take(request, TAG_PATH, path);
+  int folder = path_open_folder(path, name, sizeof name);
+  if (folder < 0) fail_errno(errno);
+  if (strcmp(name, ".") == 0) fail(STATUS_BAD_REQUEST, EINVAL);
+  struct stat facts;
+  if (fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) != 0) fail_errno(errno);
+  if (!remove_one(folder, name)) {
+    if (request_number(request, TAG_RECURSIVE, 0) == 0) fail_errno(ENOTEMPTY);
+    remove_below(folder, name, 1);
+  }
+  if (!path_work_flush_folder(folder)) fail_errno(errno);
+  child_put_status(answers, STATUS_OK, NULL);
+}

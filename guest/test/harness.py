@@ -1,0 +1,130 @@
+"""The guest agent in its test mode, one fresh one per test, and what tests of it share."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from link import Failed, Link
+
+AGENT = os.path.abspath(sys.argv[1])
+TESTS = []
+
+
+def cgroup_mount():
+    if os.geteuid() != 0:
+        return None
+    with open("/proc/mounts") as mounts:
+        for line in mounts:
+            words = line.split()
+            if words[2] == "cgroup2":
+                return words[1]
+    return None
+
+
+def test(title, needs_cgroup=False):
+    def add(function):
+        TESTS.append((title, needs_cgroup, function))
+        return function
+
+    return add
+
+
+class Guest:
+    """A running agent and a synced link to it."""
+
+    def __init__(self, cgroup):
+        self.folder = tempfile.mkdtemp(prefix="perdure-guest-")
+        os.chmod(self.folder, 0o755)
+        self.cgroup = cgroup
+        ours, theirs = socket.socketpair()
+        command = [AGENT, "--serve-fd", str(theirs.fileno()), "--run", self.folder]
+        if cgroup:
+            os.mkdir(cgroup)
+            command += ["--cgroup", cgroup]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE,
+                                        env={"ASAN_OPTIONS": "detect_leaks=1", "PATH": "/usr/bin"})
+        theirs.close()
+        self.socket = ours
+        self.link = Link(ours)
+        self.link.resync()
+        self.terminals = os.listdir("/dev/pts")
+
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def files(self):
+        return sorted(os.listdir(self.folder))
+
+    def close(self):
+        self.socket.close()
+        try:
+            code = self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError("the agent does not end with its link")
+        finally:
+            errors = self.process.stderr.read().decode()
+            shutil.rmtree(self.folder)
+        left = []
+        if self.cgroup:
+            left = [name for name in ("workload", "hooks")
+                    if os.path.exists(os.path.join(self.cgroup, name))]
+            os.rmdir(self.cgroup) if not left else None
+        assert code == 0, f"the agent ended with {code}:\n{errors}"
+        assert "Sanitizer" not in errors, errors
+        assert not left, f"cgroups were left: {left}"
+
+
+def fails(status, function, *arguments, **fields):
+    try:
+        function(*arguments, **fields)
+    except Failed as failed:
+        assert failed.status == status, f"{failed} instead of {status}"
+        return failed.fields.get("message", "")
+    raise AssertionError(f"succeeded instead of {status}")
+
+
+def until(condition, timeout=10):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it does not become so"
+        time.sleep(0.01)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+SH = ["/bin/sh", "-c"]
+
+
+@contextlib.contextmanager
+def without_children(guest):
+    """What is done here starts no child: none is there, and none that is over has taken a fault."""
+    def children():
+        with open(f"/proc/{guest.process.pid}/stat") as file:
+            faults = file.read().rsplit(")", 1)[1].split()[8]
+        with open(f"/proc/{guest.process.pid}/task/{guest.process.pid}/children") as file:
+            return faults, file.read()
+
+    entries = guest.link.call("PROCESSES").get("entry", [])
+    running = [entry["pid"] for entry in entries if entry["running"]]
+    until(lambda: [int(pid) for pid in children()[1].split()] == running)
+    before = children()
+    yield
+    assert children() == before, "a child was started"
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
