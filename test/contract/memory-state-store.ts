@@ -1,6 +1,6 @@
 /** StateStore in memory, for tests. Plain data in, copies out; nothing is durable. */
 import { PerdureError } from "@perdure/protocol";
-import type { AgentId, CheckpointId } from "@perdure/protocol";
+import type { AgentId, AgentState, CheckpointId } from "@perdure/protocol";
 import { wakeDueMs, type Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
 import type {
@@ -15,6 +15,8 @@ interface Tables {
   /** By principal and key. */
   readonly requests: Map<string, KeptRequest>;
 }
+
+const settledStates = new Set<AgentState>(["asleep", "stopped", "quarantined", "failed"]);
 
 export function createMemoryStateStore(): StateStore {
   let tables: Tables = { agents: new Map(), checkpoints: new Map(), requests: new Map() };
@@ -67,6 +69,26 @@ export function createMemoryStateStore(): StateStore {
             return dueMs === null ? [] : [{ id: agent.id, dueMs }];
           })
           .sort((one, two) => one.dueMs - two.dueMs)
+          .slice(0, limit),
+      ),
+    unsettledAgents: () =>
+      answer(({ agents }) =>
+        [...agents.values()].filter(
+          ({ state, lease }) => !settledStates.has(state) || lease !== null,
+        ),
+      ),
+    lastAsleep: (limit) =>
+      answer(({ agents }) =>
+        [...agents.values()]
+          .filter(({ state }) => state === "asleep")
+          .sort((one, two) => two.changedAtMs - one.changedAtMs)
+          .slice(0, limit),
+      ),
+    agentIds: (after, limit) =>
+      answer(({ agents }) =>
+        [...agents.keys()]
+          .sort()
+          .filter((id) => id > (after ?? ""))
           .slice(0, limit),
       ),
     checkpoints: (agent) =>

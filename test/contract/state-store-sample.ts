@@ -47,6 +47,23 @@ export function sampleAgent(name: string, part: Partial<Agent> = {}): Agent {
   };
 }
 
+export const sampleLease: NonNullable<Agent["lease"]> = {
+  machine: {
+    id: makeId("vm", 1_700_000_000_000, unique()),
+    pid: 4711,
+    startTicks: 12,
+    hostBootId: "boot",
+    runDir: "/run/vm",
+    uid: 200_001,
+  },
+  route: "wake",
+  lowerLayers: [],
+  topLayer: makeId("dl", 1_700_000_000_000, unique()),
+  base: { kind: "zero", digest: null },
+  letOut: true,
+  fallback: "asleep",
+};
+
 export function sampleCheckpoint(agent: AgentId, part: Partial<CheckpointRow> = {}): CheckpointRow {
   return {
     id: makeId("cp", 1_700_000_000_000, unique()),

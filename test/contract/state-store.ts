@@ -5,8 +5,8 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
-import { sampleAgent, sampleCheckpoint } from "./state-store-sample.ts";
 import { requestContract } from "./state-store-request.ts";
+import { sampleAgent, sampleCheckpoint, sampleLease } from "./state-store-sample.ts";
 
 export function stateStoreContract(
   implementation: string,
@@ -141,6 +141,48 @@ export function stateStoreContract(
         await insert(agent);
         expect(await store.agent(agent.id)).toEqual(agent);
       }
+    });
+
+    it("finds what a daemon that starts has to settle, and nothing else", async () => {
+      const settled = (["asleep", "stopped", "quarantined", "failed"] as const).map((state) =>
+        sampleAgent(state, { state, lease: null }),
+      );
+      const states = [
+        "creating",
+        "awake",
+        "falling-asleep",
+        "waking",
+        "stopping",
+        "removed",
+      ] as const;
+      const unsettled = [
+        ...states.map((state) => sampleAgent(state, { state, lease: null })),
+        sampleAgent("leased", { state: "failed", lease: sampleLease }),
+      ];
+      await insert(...settled, ...unsettled);
+      const found = (await store.unsettledAgents()).map(({ id }) => id);
+      expect(found.toSorted()).toEqual(unsettled.map(({ id }) => id).toSorted());
+    });
+
+    it("tells the sleeping agents that changed last, newest first", async () => {
+      const at = (name: string, changedAtMs: number, state: Agent["state"] = "asleep"): Agent =>
+        sampleAgent(name, { state, changedAtMs });
+      await insert(at("old", 9), at("newest", 1_700_000_000_002), at("newer", 1_700_000_000_001));
+      await insert(at("awake", 1_700_000_000_003, "awake"));
+      const found = async (limit: number): Promise<string[]> =>
+        (await store.lastAsleep(limit)).map(({ name }) => name);
+      expect(await found(2)).toEqual(["newest", "newer"]);
+      expect(await found(9)).toEqual(["newest", "newer", "old"]);
+    });
+
+    it("tells the ids of all agents, page by page", async () => {
+      const agents = ["a", "b", "c"].map((name) => sampleAgent(name));
+      await insert(...agents, sampleAgent("d", { state: "removed" }));
+      const [first, ...rest] = (await store.allAgents()).map(({ id }) => id).toSorted();
+      expect(rest).toHaveLength(3);
+      expect(await store.agentIds(null, 1)).toEqual([first]);
+      expect(await store.agentIds(first ?? null, 9)).toEqual(rest);
+      expect(await store.agentIds(rest.at(-1) ?? null, 9)).toEqual([]);
     });
 
     it("lists by name, within a tenant, by prefix and state, page by page", async () => {

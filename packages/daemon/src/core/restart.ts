@@ -27,19 +27,17 @@ import { removeFiles } from "./remove.ts";
 
 /** How many of the sleeping agents that were used last get a spare of their spec. */
 const EXPECTED_WAKES = 2;
+const IDS_PER_PAGE = 500;
 
 /** Brings every agent into a settled state. `hold` gives the actor of an agent while it works. */
 export async function restart(
   parts: Parts,
   hold: (id: AgentId, work: (actor: Actor) => Promise<void>) => Promise<void>,
 ): Promise<void> {
-  const agents = await parts.state.allAgents();
-  const ended = await parts.substrate.sweep(machinesOf(agents));
+  const unsettled = await parts.state.unsettledAgents();
+  const ended = await parts.substrate.sweep(machinesOf(unsettled));
   if (ended > 0) parts.log("info", "Ended left-over VM processes", { count: ended });
-  await removeUnknownFolders(parts, agents);
-  const unsettled = agents.filter(
-    ({ lease, state }) => lease !== null || state === "creating" || state === "removed",
-  );
+  await removeUnknownFolders(parts);
   await Promise.all(
     unsettled.map(async (agent) => {
       try {
@@ -53,8 +51,8 @@ export async function restart(
     }),
   );
   // A VM that did not fit its record, and so was not adopted, would go on writing its agent's disk.
-  await parts.substrate.sweep(machinesOf(await parts.state.allAgents()));
-  await expectWakes(parts, agents);
+  await parts.substrate.sweep(machinesOf(await parts.state.unsettledAgents()));
+  await expectWakes(parts);
 }
 
 /** Machines that were let out and not removed since: an owner stands behind each. */
@@ -65,10 +63,10 @@ function machinesOf(agents: readonly Agent[]): MachineId[] {
 }
 
 /** Spares for the agents that were used last. */
-async function expectWakes(parts: Parts, agents: readonly Agent[]): Promise<void> {
-  const asleep = agents.filter((agent) => agent.state === "asleep");
-  asleep.sort((a, b) => a.changedAtMs - b.changedAtMs);
-  for (const { tenant, template, shape, image } of asleep.slice(-EXPECTED_WAKES)) {
+async function expectWakes(parts: Parts): Promise<void> {
+  const asleep = await parts.state.lastAsleep(EXPECTED_WAKES);
+  // The newest is asked for last: it is the one to keep.
+  for (const { tenant, template, shape, image } of asleep.toReversed()) {
     try {
       const found = await parts.templates.open(tenant, template);
       if (found === null) continue;
@@ -81,11 +79,21 @@ async function expectWakes(parts: Parts, agents: readonly Agent[]): Promise<void
 }
 
 /** Folders whose agent the state store does not know: a create or remove that died at its edge. */
-async function removeUnknownFolders(parts: Parts, agents: readonly Agent[]): Promise<void> {
-  const known = new Set(agents.map((agent) => agent.id));
+async function removeUnknownFolders(parts: Parts): Promise<void> {
+  const known = new Set(await Array.fromAsync(agentIds(parts)));
   for (const id of await parts.checkpoints.listAgents()) {
     if (!known.has(id)) await parts.checkpoints.removeAgent(id);
   }
+}
+
+/** Ids of all agents. Of those that sleep nothing else is held in memory, however many they are. */
+async function* agentIds({ state }: Parts): AsyncIterable<AgentId> {
+  let after: AgentId | null = null;
+  do {
+    const page: readonly AgentId[] = await state.agentIds(after, IDS_PER_PAGE);
+    yield* page;
+    after = page.at(-1) ?? null;
+  } while (after !== null);
 }
 
 /** Whether nothing is left over that `settle` would do. Meaningful while no verb is under way. */
@@ -210,9 +218,15 @@ export async function collectAll(
   hold: (id: AgentId, work: (actor: Actor) => Promise<void>) => Promise<void>,
   stopped: () => boolean,
 ): Promise<void> {
-  for (const { id, state } of await parts.state.allAgents()) {
+  for await (const id of agentIds(parts)) {
     if (stopped()) return;
-    if (state !== "removed")
-      await hold(id, (actor) => actor.lane.exclusive(() => collectOld(actor)));
+    await hold(id, (actor) =>
+      actor.lane.exclusive(async () => {
+        if (actor.agent.state !== "removed") await collectOld(actor);
+      }),
+    ).catch((error: unknown) => {
+      // Removed meanwhile.
+      if (PerdureError.from(error).code !== "agent_not_found") throw error;
+    });
   }
 }

@@ -23,7 +23,14 @@ export class StoreContext {
    */
   readonly damagedPacks = new Set<string>();
   readonly #hostBootId: string;
-  readonly #verified = new Map<AgentId, VerifiedFiles>();
+  /**
+   * Weakly: one that somebody uses is the only one of its agent; of an agent that sleeps nothing is held, and
+   * its file is read again when it is needed.
+   */
+  readonly #verified = new Map<AgentId, WeakRef<VerifiedFiles>>();
+  readonly #gone = new FinalizationRegistry<AgentId>((agent) => {
+    if (this.#verified.get(agent)?.deref() === undefined) this.#verified.delete(agent);
+  });
 
   constructor(options: {
     readonly home: string;
@@ -48,13 +55,13 @@ export class StoreContext {
   }
 
   verified(agent: AgentId): VerifiedFiles {
-    let files = this.#verified.get(agent);
-    if (files === undefined) {
-      files = new VerifiedFiles(this.folder(agent).verified, this.#hostBootId, (...file) =>
-        this.pool.digestFile(...file),
-      );
-      this.#verified.set(agent, files);
-    }
+    const known = this.#verified.get(agent)?.deref();
+    if (known !== undefined) return known;
+    const files = new VerifiedFiles(this.folder(agent).verified, this.#hostBootId, (...file) =>
+      this.pool.digestFile(...file),
+    );
+    this.#verified.set(agent, new WeakRef(files));
+    this.#gone.register(files, agent);
     return files;
   }
 

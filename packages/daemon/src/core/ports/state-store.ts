@@ -54,10 +54,16 @@ export interface StateStore {
   agentByName(tenant: string, name: string): Promise<Agent | null>;
   /** Living agents by name, ascending. */
   listAgents(query: AgentQuery): Promise<readonly Agent[]>;
-  /** Every agent, removed ones included: for recovery at start. */
+  /** Every agent, removed ones included. Holds them all in memory: nothing that runs in a daemon asks for it. */
   allAgents(): Promise<readonly Agent[]>;
   /** Sleeping agents that are woken by themselves, whose turn comes first first. */
   dueWakes(limit: number): Promise<readonly { readonly id: AgentId; readonly dueMs: number }[]>;
+  /** What a daemon that starts has to settle: agents with a lease, or in a state that is none to stay in. */
+  unsettledAgents(): Promise<readonly Agent[]>;
+  /** Sleeping agents that changed last, newest first. */
+  lastAsleep(limit: number): Promise<readonly Agent[]>;
+  /** Ids of all agents, removed ones included, ascending, those after `after`. */
+  agentIds(after: AgentId | null, limit: number): Promise<readonly AgentId[]>;
   /** Oldest first. */
   checkpoints(agent: AgentId): Promise<readonly CheckpointRow[]>;
   checkpoint(id: CheckpointId): Promise<CheckpointRow | null>;

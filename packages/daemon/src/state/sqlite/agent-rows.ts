@@ -33,6 +33,16 @@ export const agentSql = {
      WHERE wake_due_ms IS NOT NULL
      ORDER BY wake_due_ms LIMIT :limit`,
   all: `SELECT document FROM agent ORDER BY id`,
+  unsettled: `
+    SELECT document FROM agent
+     WHERE state NOT IN ('asleep', 'stopped', 'quarantined', 'failed')
+        OR document ->> 'lease' IS NOT NULL
+     ORDER BY id`,
+  lastAsleep: `
+    SELECT document FROM agent
+     WHERE state = 'asleep'
+     ORDER BY document ->> 'changedAtMs' DESC LIMIT :limit`,
+  ids: `SELECT id FROM agent WHERE id > :after ORDER BY id LIMIT :limit`,
 } as const;
 
 export type AgentRows = ReturnType<typeof prepareAgentRows>;
@@ -47,6 +57,9 @@ export function prepareAgentRows(database: DatabaseSync) {
   const listInState = database.prepare(agentSql.listInState);
   const dueWakes = database.prepare(agentSql.dueWakes);
   const all = database.prepare(agentSql.all);
+  const unsettled = database.prepare(agentSql.unsettled);
+  const lastAsleep = database.prepare(agentSql.lastAsleep);
+  const ids = database.prepare(agentSql.ids);
   return {
     insert: (agent: Agent): void => {
       refuseTakenName(agent, () => insert.run(columns(agent)));
@@ -75,6 +88,11 @@ export function prepareAgentRows(database: DatabaseSync) {
     dueWakes: (limit: number) =>
       dueWakes.all({ limit }).map(({ id, dueMs }) => ({ id: String(id), dueMs: Number(dueMs) })),
     all: (): Agent[] => all.all().flatMap((row) => parse(row) ?? []),
+    unsettled: (): Agent[] => unsettled.all().flatMap((row) => parse(row) ?? []),
+    lastAsleep: (limit: number): Agent[] =>
+      lastAsleep.all({ limit }).flatMap((row) => parse(row) ?? []),
+    ids: (after: string | null, limit: number): string[] =>
+      ids.all({ after: after ?? "", limit }).map(({ id }) => String(id)),
   };
 }
 

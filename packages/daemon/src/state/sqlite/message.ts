@@ -9,6 +9,9 @@ export type StoreRequest =
   | { readonly kind: "listAgents"; readonly query: AgentQuery }
   | { readonly kind: "allAgents" }
   | { readonly kind: "dueWakes"; readonly limit: number }
+  | { readonly kind: "unsettledAgents" }
+  | { readonly kind: "lastAsleep"; readonly limit: number }
+  | { readonly kind: "agentIds"; readonly after: string | null; readonly limit: number }
   | { readonly kind: "checkpoints"; readonly agent: string }
   | { readonly kind: "checkpoint"; readonly id: string }
   | { readonly kind: "request"; readonly principal: string; readonly key: string }

@@ -42,6 +42,9 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
     allAgents: async () => (await call({ kind: "allAgents" })) as Agent[],
     dueWakes: async (limit) =>
       (await call({ kind: "dueWakes", limit })) as { id: AgentId; dueMs: number }[],
+    unsettledAgents: async () => (await call({ kind: "unsettledAgents" })) as Agent[],
+    lastAsleep: async (limit) => (await call({ kind: "lastAsleep", limit })) as Agent[],
+    agentIds: async (after, limit) => (await call({ kind: "agentIds", after, limit })) as AgentId[],
     checkpoints: async (agent) => (await call({ kind: "checkpoints", agent })) as CheckpointRow[],
     checkpoint: async (id) => (await call({ kind: "checkpoint", id })) as CheckpointRow | null,
     request: async (principal, key) =>

@@ -114,6 +114,12 @@ function read({ agents, checkpoints, requests }: Rows, request: Read): unknown {
       return agents.all();
     case "dueWakes":
       return agents.dueWakes(request.limit);
+    case "unsettledAgents":
+      return agents.unsettled();
+    case "lastAsleep":
+      return agents.lastAsleep(request.limit);
+    case "agentIds":
+      return agents.ids(request.after, request.limit);
     case "checkpoints":
       return checkpoints.ofAgent(request.agent);
     case "checkpoint":
