@@ -22,15 +22,23 @@ export function parseDuration(text: string): number {
   return ms;
 }
 
-/** As `parseDuration`; null for `never`. */
-export function parseDurationOrNever(text: string): number | null {
-  return text.trim() === "never" ? null : parseDuration(text);
+/** What an option says that can be switched off. Not null: to commander that is an option without a value. */
+export type OrNever = number | "never";
+
+/** As `parseDuration`, or `never`. */
+export function parseDurationOrNever(text: string): OrNever {
+  return text.trim() === "never" ? "never" : parseDuration(text);
 }
 
-/** A moment as ISO 8601 says it, or a time from now, as in `+2h`; null for `never`. */
-export function parseMomentOrNever(text: string): number | null {
+/** As the API takes it. */
+export function orNull(value: OrNever): number | null {
+  return value === "never" ? null : value;
+}
+
+/** A moment as ISO 8601 says it, or a time from now, as in `+2h`; or `never`. */
+export function parseMomentOrNever(text: string): OrNever {
   const said = text.trim();
-  if (said === "never") return null;
+  if (said === "never") return said;
   if (said.startsWith("+")) return Date.now() + parseDuration(said.slice(1));
   const ms = Date.parse(said);
   if (!Number.isFinite(ms) || ms < 0)

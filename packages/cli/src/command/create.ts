@@ -1,6 +1,13 @@
 import { Option } from "commander";
 import type { Command } from "commander";
-import { formatSize, parseCount, parseDurationOrNever, parseSize } from "../quantity.ts";
+import {
+  formatSize,
+  orNull,
+  parseCount,
+  parseDurationOrNever,
+  parseSize,
+  type OrNever,
+} from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
 
@@ -10,8 +17,8 @@ interface CreateOptions extends SharedOptions {
   readonly cpus?: number;
   readonly disk?: number;
   readonly onCrash?: "checkpoint" | "disk" | "ask";
-  readonly idleAfter?: number | null;
-  readonly checkpointEvery?: number | null;
+  readonly idleAfter?: OrNever;
+  readonly checkpointEvery?: OrNever;
 }
 
 export function addCreateCommand(program: Command): void {
@@ -43,7 +50,11 @@ export function addCreateCommand(program: Command): void {
     .addHelpText("after", "\nExample:\n  perdure create builder --memory 1G --disk 16G");
   addSharedOptions(command).action(async (name: string, options: CreateOptions) => {
     const { image, memory: memoryBytes, cpus, disk: diskBytes, onCrash } = options;
-    const rest = { idleAfterMs: options.idleAfter, checkpointEveryMs: options.checkpointEvery };
+    const { idleAfter, checkpointEvery } = options;
+    const rest = {
+      ...(idleAfter === undefined ? {} : { idleAfterMs: orNull(idleAfter) }),
+      ...(checkpointEvery === undefined ? {} : { checkpointEveryMs: orNull(checkpointEvery) }),
+    };
     await withSession(options, async ({ perdure, during, print }) => {
       const request = { ...rest, name, image, memoryBytes, cpus, diskBytes, onCrash };
       const agent = await during(`Creating agent "${name}"`, perdure.create(request));

@@ -3,10 +3,12 @@ import { Option } from "commander";
 import type { Command } from "commander";
 import type { Why } from "@perdure/sdk";
 import {
+  orNull,
   parseCount,
   parseDuration,
   parseDurationOrNever,
   parseMomentOrNever,
+  type OrNever,
 } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -22,9 +24,9 @@ export function addRestCommands(program: Command): void {
 
 interface SetOptions extends SharedOptions {
   readonly onCrash?: "checkpoint" | "disk" | "ask";
-  readonly idleAfter?: number | null;
-  readonly checkpointEvery?: number | null;
-  readonly wakeAt?: number | null;
+  readonly idleAfter?: OrNever;
+  readonly checkpointEvery?: OrNever;
+  readonly wakeAt?: OrNever;
 }
 
 function addSetCommand(program: Command): void {
@@ -62,9 +64,9 @@ function addSetCommand(program: Command): void {
     const { onCrash, idleAfter, checkpointEvery, wakeAt } = options;
     const settings = {
       ...(onCrash === undefined ? {} : { onCrash }),
-      ...(idleAfter === undefined ? {} : { idleAfterMs: idleAfter }),
-      ...(checkpointEvery === undefined ? {} : { checkpointEveryMs: checkpointEvery }),
-      ...(wakeAt === undefined ? {} : { wakeAtMs: wakeAt }),
+      ...(idleAfter === undefined ? {} : { idleAfterMs: orNull(idleAfter) }),
+      ...(checkpointEvery === undefined ? {} : { checkpointEveryMs: orNull(checkpointEvery) }),
+      ...(wakeAt === undefined ? {} : { wakeAtMs: orNull(wakeAt) }),
     };
     if (Object.keys(settings).length === 0) {
       command.error("error: give at least one setting to change");

@@ -1,0 +1,78 @@
+/** The commands about rest, by the built command, against the real API with commands that need no VM. */
+import { spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
+import type { FakeServer } from "../../../test/contract/api/fake-server.ts";
+
+const bin = join(import.meta.dirname, "..", "bin", "perdure.mjs");
+let folder: string;
+let fake: FakeServer;
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "perdure-rest-"));
+  fake = await openFakeServer(join(folder, "run", "perdure.sock"), folder);
+});
+afterEach(async () => {
+  await fake.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function run(...args: string[]): Promise<{ code: number | null; out: string; err: string }> {
+  const child = spawn(process.execPath, [bin, ...args], {
+    env: { ...process.env, PERDURE_HOME: folder, PERDURE_AUTOSTART: "0" },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const ended = new Promise<number | null>((resolve) => child.once("close", resolve));
+  const [out, err] = await Promise.all([text(child.stdout), text(child.stderr)]);
+  return { code: await ended, out, err };
+}
+
+const asked = () => fake.commands.executed.at(-1);
+
+it("create and set take times, and never", async () => {
+  const rest = ["--idle-after", "never", "--checkpoint-every", "90s"];
+  expect((await run("create", "a1", ...rest)).code).toBe(0);
+  expect(asked()).toMatchObject({ idleAfterMs: null, checkpointEveryMs: 90_000 });
+  await run("set", "a1", "--idle-after", "10m", "--checkpoint-every", "never");
+  expect(asked()).toMatchObject({ idleAfterMs: 600_000, checkpointEveryMs: null });
+  const before = Date.now();
+  await run("set", "a1", "--wake-at", "+2h");
+  const { wakeAtMs } = asked() as { wakeAtMs: number };
+  expect(wakeAtMs - before).toBeGreaterThanOrEqual(7_200_000);
+  await run("set", "a1", "--wake-at", "2031-01-31T08:00:00Z");
+  expect(asked()).toMatchObject({ wakeAtMs: Date.UTC(2031, 0, 31, 8) });
+  await run("set", "a1", "--wake-at", "never", "--on-crash", "ask");
+  expect(asked()).toMatchObject({ wakeAtMs: null, onCrash: "ask" });
+  const { out } = await run("show", "a1");
+  expect(out).toMatch(/idle after +10 min\n/);
+  expect(out).toMatch(/checkpoint every +never\n/);
+});
+
+it("set refuses what is no time, and nothing at all", async () => {
+  await run("create", "a1");
+  for (const wrong of [["--idle-after", "soon"], ["--wake-at", "tomorrow"], []]) {
+    const { code, err } = await run("set", "a1", ...wrong);
+    expect(code).toBe(2);
+    expect(err).toMatch(/Write it as|give at least one setting/);
+  }
+  const { code, err } = await run("set", "a1", "--idle-after", "10ms");
+  expect(code).toBe(1);
+  expect(err).toContain("idleAfterMs");
+});
+
+it("hold, why, quarantine and release say what they did", async () => {
+  await run("create", "a1");
+  const held = await run("hold", "a1", "--for", "2h", "--reason", "deploying");
+  expect(held.out).toMatch(/^Hold 1: agent "a1" stays awake until 20/);
+  expect((await run("show", "a1")).out).toMatch(/hold 1 +until .*: deploying\n/);
+  expect((await run("hold", "a1", "--end", "1")).out).toBe('Hold 1 of agent "a1" has ended\n');
+  const why = await run("why", "a1");
+  expect(why.out).toMatch(/^state +awake since .*\nbecause +Nothing needs it/);
+  expect((await run("why", "a1", "--json")).out).toMatch(/^\{"state":"awake"/);
+  expect((await run("quarantine", "a1")).code).toBe(2);
+  expect((await run("quarantine", "a1", "--reason", "odd")).out).toContain("is quarantined");
+  expect((await run("release", "a1")).out).toContain("is asleep");
+});
