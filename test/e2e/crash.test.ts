@@ -96,7 +96,7 @@ describe("a VM that was killed", () => {
     await client.remove("seen");
   });
 
-  test("C24 onCrash checkpoint: memory and disk of the last checkpoint, the newest disk is kept", async () => {
+  test("C24 C28 onCrash checkpoint: memory and disk of the last checkpoint, the newest disk is kept", async () => {
     const { client } = under;
     const before = await crashed("back", "checkpoint");
     const { agent, report } = await client.wake("back");
@@ -126,7 +126,7 @@ describe("a VM that was killed", () => {
     await client.remove("back");
   });
 
-  test("C24 onCrash disk: every file that was fsynced, the last checkpoint is kept", async () => {
+  test("C24 C28 onCrash disk: every file that was fsynced, the last checkpoint is kept", async () => {
     const { client } = under;
     const before = await crashed("disk", "disk");
     const { agent, report } = await client.wake("disk");

@@ -39,7 +39,7 @@ describe.skipIf(!isRoot)("a host disk without a free byte", () => {
     return { code, text: stdout };
   };
 
-  test("a VM that waits for room and one that dies are recorded, and it is said what is wrong", async () => {
+  test("C34 a VM that waits for room and one that dies are recorded, and it is said what is wrong", async () => {
     const { client } = under;
     for (const name of ["spent", "dies", "writes"]) await client.create({ name });
     await client.sleep("spent");
@@ -84,7 +84,7 @@ describe.skipIf(!isRoot)("a host disk without a free byte", () => {
     expect((await client.show("spent")).state).toBe("asleep");
   });
 
-  test("agents can be removed, and with room all goes on by itself", async () => {
+  test("C34 agents can be removed, and with room all goes on by itself", async () => {
     const { client } = under;
     for (const name of ["spent", "dies"]) {
       expect(await client.remove(name)).toMatchObject({ state: "removed" });

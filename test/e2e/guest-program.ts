@@ -126,3 +126,109 @@ export function parseSteps(text: string): Step[] {
       drawn,
     }));
 }
+
+/**
+ * One-second tickers, each a timer of its own in the kernel: even ones on the monotonic clock, odd ones on
+ * the wall clock. A line a tick: ticker, expirations since its last tick, monotonic and wall milliseconds.
+ */
+export function tickers(count: number): string {
+  return `
+import ctypes, os, select, struct, time
+libc = ctypes.CDLL(None, use_errno=True)
+ABSOLUTE, NONBLOCK = 1, os.O_NONBLOCK
+out = os.open("/dev/shm/ticks", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+poll = select.epoll()
+of = {}
+for ticker in range(${count}):
+    clock = time.CLOCK_REALTIME if ticker % 2 else time.CLOCK_MONOTONIC
+    fd = libc.timerfd_create(clock, NONBLOCK)
+    first = time.clock_gettime(clock) + 1 + ticker / ${count}
+    due = struct.pack("qqqq", 1, 0, int(first), int(first % 1 * 1e9))
+    assert libc.timerfd_settime(fd, ABSOLUTE, due, None) == 0, os.strerror(ctypes.get_errno())
+    poll.register(fd, select.EPOLLIN)
+    of[fd] = ticker
+while True:
+    for fd, _ in poll.poll():
+        expirations, = struct.unpack("Q", os.read(fd, 8))
+        now = (of[fd], expirations, time.monotonic() * 1e3, time.time() * 1e3)
+        os.write(out, b"%d %d %d %d\\n" % now)
+`;
+}
+
+/**
+ * Looks a value up in a cache all the time; an entry lives an hour of the monotonic clock, and no longer than
+ * its generation, of which it learns by inotify. It knows nothing else of sleeps. What it says at each look:
+ * `miss`, `hit`, or with a new generation that, and `dropped` with the entry's age on both clocks.
+ * Apart from that it counts the hits on entries that are older than their hour on the wall clock.
+ */
+export const cache = `
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+IN_MOVED_TO, NONBLOCK, HOUR = 0x80, os.O_NONBLOCK, 3600
+events = libc.inotify_init1(NONBLOCK)
+libc.inotify_add_watch(events, b"/run/perdure", IN_MOVED_TO)
+looks = open("/dev/shm/looks", "w", buffering=1)
+entry = None
+stale = 0
+while True:
+    open("/dev/shm/stale", "w").write(str(stale))
+    try: told = b"generation" in os.read(events, 4096)
+    except BlockingIOError: told = False
+    if told:
+        print("generation", open("/run/perdure/generation").read().strip(), file=looks)
+        print("dropped %d %d" % tuple(1e3 * (now - then) for now, then in zip((time.monotonic(), time.time()), entry)), file=looks)
+        entry = None
+    if entry is None or time.monotonic() - entry[0] > HOUR:
+        entry = (time.monotonic(), time.time())
+        print("miss", file=looks)
+    else:
+        if time.time() - entry[1] > HOUR: stale += 1
+        print("hit", file=looks)
+    time.sleep(0.05)
+`;
+
+/**
+ * An HTTP service that writes each request to the disk, and four clients of it, each request on a connection
+ * of its own or on one that is kept. Tells in `/dev/shm/tally` how many were answered and how many failed.
+ */
+export const service = `
+import http.client, http.server, os, threading, time
+class Answer(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        with open("/home/user/served", "a") as file: file.write(self.path + "\\n")
+        body = self.path.encode() * 64
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 8080), Answer)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+lock = threading.Lock()
+answered = failed = 0
+def ask(which):
+    global answered, failed
+    kept = None
+    n = 0
+    while True:
+        n += 1
+        path = "/%d/%d" % (which, n)
+        try:
+            if kept is None or which % 2: kept = http.client.HTTPConnection("127.0.0.1", 8080, timeout=20)
+            kept.request("GET", path)
+            answer = kept.getresponse()
+            good = answer.status == 200 and answer.read() == path.encode() * 64
+            why = "" if good else str(answer.status)
+        except Exception as error: why, kept = repr(error), None
+        with lock:
+            if why == "": answered += 1
+            else:
+                failed += 1
+                with open("/dev/shm/failures", "a") as file: file.write(why + "\\n")
+            with open("/dev/shm/tally.new", "w") as file: file.write("%d %d" % (answered, failed))
+            os.rename("/dev/shm/tally.new", "/dev/shm/tally")
+        time.sleep(0.02)
+for which in range(4): threading.Thread(target=ask, args=(which,), daemon=True).start()
+threading.Event().wait()
+`;

@@ -1,11 +1,15 @@
 /** Programs in an agent: their end, their output, their tree, their input, and what they are given. */
+import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { ExecOptions, Output, ProcessHandle } from "@perdure/sdk";
+import { Perdure, type ExecOptions, type Output, type ProcessHandle } from "@perdure/sdk";
 import { DaemonUnderTest, text, until } from "./daemon-under-test.ts";
 import { refusal } from "./host-view.ts";
 
 const MIB = 1024 * 1024;
+const cli = resolve("packages/cli/bin/perdure.mjs");
 
 describe("programs in an agent", () => {
   const under = new DaemonUnderTest();
@@ -163,6 +167,68 @@ sys.exit(7)`;
     expect(await marked("killed-one")).toEqual([]);
     expect((await marked("sleep 986")).length).toBeGreaterThan(0);
     await other.signal("SIGKILL");
+  });
+
+  test("C43 a client that goes takes nothing of another, and who comes again reads on without gap or repeat", async () => {
+    const numbered = `for my $n (1 .. 4000) { print "line $n\\n"; select(undef, undef, undef, 0.002) }`;
+    const argv = ["/usr/bin/perl", "-e", `$| = 1; ${numbered}`];
+    const [mine, others] = [await exec(argv), await exec(argv)];
+    // A client of another program's output, of the same connection pool, in the same moment.
+    const whole = collect(others);
+    const gone = new Perdure({ socketPath: under.socket });
+    let got = "";
+    for (let time = 0; ; time++) {
+      const client = time === 0 ? gone : new Perdure({ socketPath: under.socket });
+      const away = new AbortController();
+      let ended = false;
+      try {
+        const from = { offset: got.length, signal: away.signal };
+        let enough = got.length + 3_000;
+        for await (const event of client.process("p", mine.process).output(from)) {
+          if (event.type === "output") {
+            expect(event.offset).toBe(got.length);
+            got += text(event.bytes);
+          }
+          ended = event.type === "exit";
+          if (got.length < enough) continue;
+          enough = Infinity;
+          // In one way or another: the call is given up, or the whole client is.
+          if (time % 2 === 0) away.abort();
+          else break;
+        }
+      } catch (error) {
+        if (!away.signal.aborted) throw error;
+      }
+      await client.close();
+      if (ended) break;
+      expect((await under.client.processes("p")).map(({ process }) => process)).toContain(
+        mine.process,
+      );
+    }
+    const printed = Array.from({ length: 4_000 }, (_, i) => `line ${i + 1}\n`).join("");
+    expect(got === printed).toBe(true);
+    expect(stdoutOf(await whole) === printed).toBe(true);
+  });
+
+  test("C43 a command that is killed ends neither its program nor that of another", async () => {
+    const marks = ["sleep 9411", "sleep 9412"];
+    const commands = marks.map((mark) =>
+      spawn(process.execPath, [cli, "exec", "p", ...mark.split(" ")], {
+        env: { ...process.env, PERDURE_HOME: under.home },
+        stdio: "ignore",
+      }),
+    );
+    for (const mark of marks) {
+      await until(`${mark} inside`, async () => (await marked(mark)).length === 1);
+    }
+    const pids = await Promise.all(marks.map(marked));
+    for (const command of commands) {
+      const ended = once(command, "exit");
+      command.kill("SIGKILL");
+      await ended;
+      expect(await Promise.all(marks.map(marked))).toEqual(pids);
+    }
+    await under.sh("p", "pkill -f '[s]leep 941'");
   });
 
   test("stdin of 5 MiB comes back equal", async () => {

@@ -104,6 +104,44 @@ describe("restore", () => {
     expect(await read("r1")).toBe("fsynced");
   });
 
+  test("C46 everything is as it was, whoever changed it, and what is newer is gone", async () => {
+    const { client } = under;
+    // A program that goes on writing beside all others; a tree with modes, owners, links and times.
+    const old = `mkdir -p /srv/tree/deep /srv/tree/emptied && cd /srv/tree &&
+      echo first > file && echo run > program && chmod 4711 program && chown user deep &&
+      ln -s file link && ln file deep/hard && touch -d 2001-02-03 aged && echo x > emptied/x &&
+      head -c 3M /dev/urandom > big && mkfifo fifo`;
+    await under.sh("r1", old);
+    const listing = `cd / && find srv etc home root var/lib var/tmp -xdev -printf '%p %y %m %u %g %l %n %T@ %s\\n' |
+      sort | sha256sum; find srv etc home root -xdev -type f -exec sha256sum {} + | sort | sha256sum`;
+    await client.checkpoint("r1", { name: "tree" });
+    const before = await under.sh("r1", listing);
+    await client.exec(
+      "r1",
+      ["/bin/sh", "-c", "while :; do echo more >> /srv/tree/log; cp big /srv/tree/copy; done"],
+      { user: "root" },
+    );
+    const changed = `cd /srv/tree && rm -r emptied aged fifo && echo second > file && chmod 600 program &&
+      chown root deep && ln -sfn big link && rm deep/hard && truncate -s 5M big &&
+      /usr/bin/python3 -c 'import sqlite3; sqlite3.connect("made.db").execute("create table t(x)")' &&
+      /usr/bin/perl -e 'rename("program", "moved")' && mkdir -p /home/user/new/deep && echo n > /home/user/new/deep/n &&
+      echo "10.0.0.1 other" >> /etc/hosts && echo crumb > /var/tmp/crumb && sync`;
+    await under.sh("r1", changed);
+    await client.writeFile("r1", "/home/user/by-call", "a call");
+    await until("the program that goes on", async () => {
+      return (await under.sh("r1", "ls /srv/tree")).includes("log");
+    });
+    expect(await under.sh("r1", listing)).not.toBe(before);
+    await client.restore("r1", "tree");
+    expect(await under.sh("r1", listing)).toBe(before);
+    expect(await under.sh("r1", "cat /srv/tree/link; ls /home/user/new 2>&1 || true")).toMatch(
+      /^first\n.*No such file/,
+    );
+    // The disk itself says so, too.
+    expect(await under.sh("r1", `echo 3 > /proc/sys/vm/drop_caches; ${listing}`)).toBe(before);
+    await client.drop("r1", "tree");
+  });
+
   test("of an agent that sleeps, and to nothing that is there", async () => {
     const { client } = under;
     await client.sleep("r1");

@@ -70,7 +70,9 @@ async function newestDisk({ agent, parts }: Actor): Promise<Source> {
       kind: "crash-disk",
       atMs: agent.changedAtMs,
       memory: false,
-      disk: "crash-consistent",
+      // Of an agent that sleeps, what its sleep flushed.
+      disk:
+        isNewest && row?.layers.join() === agent.disk.join() ? row.cleanliness : "crash-consistent",
     },
     // After a recovery from the disk an older memory is a side branch, no longer the head.
     headAfter: null,

@@ -92,6 +92,22 @@ describe("an attempt that ends before the let-out", () => {
     expect(await count(world, "a1")).toBe(11);
   });
 
+  test("C32 a call whose wake fails is told, the next one wakes the agent, and nothing of it is lost", async () => {
+    await world.execute(verb("sleep", "a1"));
+    world.faults.fail("machine.loadDevices");
+    await expect(world.execute(exec("a1", "count", "1"))).rejects.toBeInstanceOf(PerdureError);
+    expect((await world.agent("a1")).state).toBe("asleep");
+    // A slow wake is waited for, by all who called meanwhile, in the order in which they came.
+    world.faults.hang("machine.loadDevices");
+    const calls = Promise.all([1, 2, 3].map(() => world.engine.execute(exec("a1", "count", "1"))));
+    await world.time.flush();
+    expect((await world.agent("a1")).state).toBe("waking");
+    world.faults.clear();
+    expect(new Set((await world.run(calls)).map(({ generation }) => generation)).size).toBe(1);
+    expect((await world.guest("a1")).memory.counter).toBe(13);
+    await expectWhole();
+  });
+
   test("a VMM that dies during the wake ends it at once", async () => {
     await world.execute(verb("sleep", "a1"));
     world.faults.arm("link.sync", {
