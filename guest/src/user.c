@@ -39,12 +39,14 @@ static bool parse_id(struct bytes text, uint32_t *id) {
   return true;
 }
 
-bool user_find(const char *passwd, const char *name, struct user *user) {
+/* The first entry with this name, or where that is NULL with this uid. */
+static bool find_entry(const char *passwd, const char *name, uint32_t uid, struct user *user) {
   for (const char *line = passwd; *line != '\0';) {
     size_t length = strcspn(line, "\n");
     struct bytes fields[7]; /* name, password, uid, gid, comment, home, shell */
-    if (split_line(line, length, fields, 7) == 7 && bytes_equal(fields[0], name) &&
-        parse_id(fields[2], &user->uid) && parse_id(fields[3], &user->gid) &&
+    if (split_line(line, length, fields, 7) == 7 && parse_id(fields[2], &user->uid) &&
+        (name != NULL ? bytes_equal(fields[0], name) : user->uid == uid) &&
+        parse_id(fields[3], &user->gid) &&
         bytes_to_string(fields[0], user->name, sizeof user->name) &&
         bytes_to_string(fields[5], user->home, sizeof user->home) &&
         bytes_to_string(fields[6], user->shell, sizeof user->shell)) {
@@ -58,6 +60,48 @@ bool user_find(const char *passwd, const char *name, struct user *user) {
     if (*line == '\n') line++;
   }
   return false;
+}
+
+bool user_find(const char *passwd, const char *name, struct user *user) {
+  return find_entry(passwd, name, 0, user);
+}
+
+bool user_find_or_make(const char *passwd, const char *name, struct user *user) {
+  if (user_find(passwd, name, user)) return true;
+  uint32_t uid = 0;
+  struct bytes digits = {(const uint8_t *)name, strlen(name)};
+  if (!parse_id(digits, &uid)) return false;
+  if (find_entry(passwd, NULL, uid, user)) return true;
+  user->uid = uid;
+  user->gid = 0;
+  snprintf(user->name, sizeof user->name, "%s", name);
+  strcpy(user->home, "/");
+  strcpy(user->shell, "/bin/sh");
+  user->groups[0] = user->gid;
+  user->group_count = 1;
+  return true;
+}
+
+bool user_take_group(const char *group, const char *name, struct user *user) {
+  uint32_t gid = 0;
+  bool found = false;
+  for (const char *line = group; *line != '\0' && !found;) {
+    size_t length = strcspn(line, "\n");
+    struct bytes fields[3]; /* name, password, gid and members */
+    struct bytes ids[2];
+    if (split_line(line, length, fields, 3) == 3 && bytes_equal(fields[0], name) &&
+        split_line((const char *)fields[2].at, fields[2].length, ids, 2) > 0) {
+      found = parse_id(ids[0], &gid);
+    }
+    line += length;
+    if (*line == '\n') line++;
+  }
+  struct bytes digits = {(const uint8_t *)name, strlen(name)};
+  if (!found && !parse_id(digits, &gid)) return false;
+  user->gid = gid;
+  user->groups[0] = gid;
+  user->group_count = 1;
+  return true;
 }
 
 static bool list_holds(struct bytes list, const char *name) {
@@ -92,8 +136,10 @@ enum status user_load(struct bytes name, struct user *user) {
   if (name.length > 0 && !bytes_to_string(name, wanted, sizeof wanted)) {
     return STATUS_USER_NOT_FOUND;
   }
+  char *wanted_group = strchr(wanted, ':');
+  if (wanted_group != NULL) *wanted_group++ = '\0';
   char *passwd = text_file_read("/etc/passwd", USER_FILE_MAX);
-  bool found = passwd != NULL && user_find(passwd, wanted, user);
+  bool found = user_find_or_make(passwd != NULL ? passwd : "", wanted, user);
   free(passwd);
   if (!found) {
     /* A broken passwd file must not lock the owner out. */
@@ -101,9 +147,14 @@ enum status user_load(struct bytes name, struct user *user) {
     user_find("root:x:0:0:root:/root:/bin/sh", "root", user);
   }
   char *group = text_file_read("/etc/group", USER_FILE_MAX);
-  if (group != NULL) user_find_groups(group, user);
+  if (wanted_group != NULL) {
+    found = user_take_group(group != NULL ? group : "", wanted_group, user);
+  } else {
+    found = true;
+    if (group != NULL) user_find_groups(group, user);
+  }
   free(group);
-  return STATUS_OK;
+  return found ? STATUS_OK : STATUS_USER_NOT_FOUND;
 }
 
 bool user_become(const struct user *user) {

@@ -1,5 +1,5 @@
 /** An image and identities for the simulation; nothing is built, no file is read. */
-import { PerdureError, type Digest } from "@perdure/protocol";
+import { PerdureError, type Digest, type ImageConfig } from "@perdure/protocol";
 import type { IdentitySource } from "../../packages/daemon/src/core/ports/identity-source.ts";
 import type {
   Image,
@@ -29,11 +29,11 @@ export const image: Image = {
   archive: null,
 };
 
-export function createImageSource(): ImageSource {
+export function createImageSource(config: () => ImageConfig | null): ImageSource {
   return {
     resolve: (nameOrId) =>
       nameOrId === image.id || nameOrId === image.name
-        ? Promise.resolve(image)
+        ? Promise.resolve({ ...image, config: config() })
         : Promise.reject(new PerdureError("image_not_found", `No image "${nameOrId}"`)),
     list: () => Promise.resolve([image]),
   };

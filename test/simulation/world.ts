@@ -3,6 +3,7 @@
  * and its disks keep outlives a daemon; a daemon can end at any named step, and the next one finds what
  * it left.
  */
+import type { ImageConfig } from "@perdure/protocol";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { ResultOf, Command } from "../../packages/daemon/src/core/command.ts";
 import { Engine } from "../../packages/daemon/src/core/engine.ts";
@@ -63,6 +64,8 @@ export class World {
   readonly stepsPassed: Step[] = [];
   /** What the engine logged as warning or error. */
   readonly complaints: string[] = [];
+  /** What the image says of how programs run. */
+  imageConfig: ImageConfig | null = null;
   /** Changed memory above which a sleep writes an own base. */
   ownBaseAboveBytes = Infinity;
   /** Of new agents. */
@@ -213,7 +216,7 @@ export class World {
           wires: this.#wires,
           isLetOut: (machine) => this.commits.machines.get(machine) ?? null,
         }),
-        images: createImageSource(),
+        images: createImageSource(() => this.imageConfig),
         identities: createIdentities(random),
         ownBaseAboveBytes: () => this.ownBaseAboveBytes,
         defaults: this.defaults,

@@ -40,6 +40,35 @@ static void test_users(void) {
   CHECK(user.group_count == USER_GROUPS_MAX);
 }
 
+/* As a container's configuration names them. */
+static void test_numbers(void) {
+  static struct user user;
+  static const char passwd[] = "root:x:0:0:root:/root:/bin/bash\n5:x:9:9::/five:/bin/sh\n"
+                               "app:x:1000:1001::/srv:/bin/sh\n";
+  CHECK(user_find_or_make(passwd, "app", &user) && user.uid == 1000);
+  CHECK(user_find_or_make(passwd, "1000", &user) && strcmp(user.name, "app") == 0);
+  CHECK(user.gid == 1001 && strcmp(user.home, "/srv") == 0);
+  CHECK(user_find_or_make(passwd, "5", &user) && user.uid == 9);
+  CHECK(user_find_or_make(passwd, "70000", &user) && user.uid == 70000 && user.gid == 0);
+  CHECK(strcmp(user.name, "70000") == 0 && strcmp(user.home, "/") == 0 && user.group_count == 1);
+  CHECK(user_find_or_make("", "0", &user) && user.uid == 0);
+  CHECK(!user_find_or_make(passwd, "ghost", &user) && !user_find_or_make(passwd, "", &user));
+  CHECK(!user_find_or_make(passwd, "4294967295", &user) && !user_find_or_make(passwd, "-1", &user));
+  CHECK(!user_find_or_make(passwd, "12x", &user));
+
+  static const char group[] = "root:x:0:\nbroken\nstaff:x:50:app,root\nplain:x:51\nbad:x:zz:\n";
+  CHECK(user_find(passwd, "app", &user));
+  user_find_groups(group, &user);
+  CHECK(user.group_count == 2);
+  CHECK(user_take_group(group, "staff", &user) && user.gid == 50 && user.group_count == 1);
+  CHECK(user.groups[0] == 50);
+  CHECK(user_take_group(group, "plain", &user) && user.gid == 51);
+  CHECK(user_take_group(group, "12345", &user) && user.gid == 12345);
+  CHECK(!user_take_group(group, "ghost", &user) && !user_take_group(group, "bad", &user));
+  CHECK(!user_take_group(group, "", &user) && !user_take_group("", "4294967295", &user));
+}
+
 void unit_users(void) {
+  test_numbers();
   test_users();
 }

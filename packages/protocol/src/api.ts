@@ -102,6 +102,8 @@ export const createRequestSchema = z.strictObject({
   cpus: machineShapeSchema.shape.cpus.default(agentLimits.cpusDefault),
   diskBytes: machineShapeSchema.shape.diskBytes.default(agentLimits.diskBytesDefault),
   onCrash: onCrashSchema.default("checkpoint"),
+  /** Whether the image's program is started at create and after each cold start. Absent: as the image says. */
+  start: z.boolean().optional(),
   /** Absent: as the daemon's settings say. */
   idleAfterMs: idleAfterMsSchema.optional(),
   /** Absent: as the daemon's settings say. */
@@ -228,7 +230,9 @@ export const checkpointsResponseSchema = z.object({ checkpoints: z.array(checkpo
 
 /** `POST /v1/agents/:agent/exec`: in all at most `apiLimits.execBytesMax`. */
 export const execRequestSchema = z.strictObject({
-  argv: z.array(textWithoutNul()).min(1).max(apiLimits.argvMax),
+  /** Absent or empty: the image's own program (Entrypoint and Cmd of a container image). */
+  argv: z.array(textWithoutNul()).max(apiLimits.argvMax).optional(),
+  /** Over the variables that the image sets. */
   env: z
     .record(z.string().regex(/^[^=\0]+$/), textWithoutNul())
     .refine(
@@ -236,8 +240,10 @@ export const execRequestSchema = z.strictObject({
       `must not hold more than ${apiLimits.envMax} variables`,
     )
     .default({}),
+  /** Absent: as the image says, else the home of the user. */
   cwd: textWithoutNul().max(apiLimits.pathBytesMax).startsWith("/").optional(),
-  user: z.string().min(1).max(32).default("user"),
+  /** `name`, `uid`, or either with `:group` or `:gid`. Absent: as the image says, else `user`. */
+  user: z.string().min(1).max(64).optional(),
   /** The whole tree is ended after this long awake; absent: never. */
   timeoutMs: z.number().int().min(1).max(apiLimits.timeoutMsMax).optional(),
   /** Keep stdin open for `POST …/stdin`. */

@@ -15,7 +15,7 @@ export class ProcessCalls extends FileCalls {
    * Starts a program in the agent and resolves as soon as it runs. Wakes the agent first where it is
    * asleep. The program outlives this client.
    *
-   * @param argv program and arguments; no shell is involved
+   * @param argv program and arguments; no shell is involved. Empty: the image's own program
    * @throws `exec_failed`, `user_not_found`, `path_not_found` for `cwd`, `agent_state`
    * @example
    * const process = await perdure.exec("a1", ["sh", "-c", "echo $GREETING"], {

@@ -23,11 +23,11 @@ export interface FakeProcess {
 }
 
 export async function startFakeProcess(number: number, request: Exec): Promise<FakeProcess> {
-  const { terminal } = request;
+  const { terminal, argv = [], user = "user" } = request;
   const [program = "", ...args] =
     terminal === undefined
-      ? request.argv
-      : ["python3", terminalProgram, `${terminal.rows}`, `${terminal.columns}`, ...request.argv];
+      ? argv
+      : ["python3", terminalProgram, `${terminal.rows}`, `${terminal.columns}`, ...argv];
   const child = spawn(program, args, {
     env: { PATH: process.env["PATH"], ...request.env },
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),
@@ -79,8 +79,8 @@ export async function startFakeProcess(number: number, request: Exec): Promise<F
     view: () => ({
       process: number,
       pid: child.pid ?? 0,
-      argv: [...request.argv],
-      user: request.user,
+      argv: [...argv],
+      user,
       startedAtMs: 1_700_000_000_000,
       running: exit === null,
       exit,

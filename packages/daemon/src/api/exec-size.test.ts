@@ -10,7 +10,8 @@ function request(length: number) {
   const last = "é".repeat(length >> 1) + "x".repeat(length & 1);
   const rest = { cwd: "/tmp/é", user: "user", timeoutMs: 1000, logBytes: 4096, stdin: true };
   const env = { A: "1", LANG: "ü" };
-  return execRequestSchema.parse({ argv: ["/bin/echo", "", last], env, ...rest });
+  const given = { argv: ["/bin/echo", "", last], user: rest.user };
+  return { ...execRequestSchema.parse({ env, ...rest, ...given }), ...given };
 }
 
 function refusal(length: number): unknown {

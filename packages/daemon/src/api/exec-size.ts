@@ -14,7 +14,7 @@ const NUMBER_BYTES = HEADER_BYTES + 8;
 
 /** @throws `too_large` */
 export function checkExecSize(agent: string, request: z.output<typeof execRequestSchema>): void {
-  const { argv, env, cwd, user, timeoutMs, logBytes } = request;
+  const { argv = [], env, cwd, user = "", timeoutMs, logBytes } = request;
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
   const texts = [...argv, ...variables, user, ...(cwd === undefined ? [] : [cwd])];
   // `stdin` is the number that is always there.

@@ -53,6 +53,8 @@ export interface Agent {
   readonly template: Digest;
   readonly shape: MachineShape;
   readonly onCrash: OnCrash;
+  /** Whether the image's program is started by itself; absent: as the image says. */
+  readonly start?: boolean;
   /** Put to sleep after this long without anything that needs it awake; null: never. */
   readonly idleAfterMs: number | null;
   /** A checkpoint is taken this often while something changes; null: never. */

@@ -22,8 +22,9 @@ import type {
   WakeReport,
   Why,
 } from "@perdure/protocol";
+import type { ExecWish } from "./exec-default.ts";
 import type { FileCommand, FileCommands } from "./file-command.ts";
-import type { GuestExec, TerminalSize } from "./ports/guest-link.ts";
+import type { TerminalSize } from "./ports/guest-link.ts";
 import type { Target } from "./target.ts";
 
 export type { LetOut } from "@perdure/protocol";
@@ -41,6 +42,8 @@ export interface Create {
   readonly image: string;
   readonly shape: MachineShape;
   readonly onCrash: OnCrash;
+  /** Whether the image's program is started by itself; absent: as the image says. */
+  readonly start?: boolean;
   /** Absent: as the daemon's settings say. */
   readonly idleAfterMs?: number | null;
   /** Absent: as the daemon's settings say. */
@@ -81,7 +84,7 @@ export interface Release extends Target {
 }
 
 /** Starts a program and answers as soon as it runs. Wakes the agent first where it is asleep. */
-export interface Exec extends Target, GuestExec {
+export interface Exec extends Target, ExecWish {
   readonly kind: "exec";
 }
 

@@ -30,6 +30,7 @@ export async function prepare(parts: Parts, request: Create): Promise<Agent> {
     template: template.key,
     shape: request.shape,
     onCrash: request.onCrash,
+    ...(request.start === undefined ? {} : { start: request.start }),
     idleAfterMs: given(request.idleAfterMs, parts.defaults.idleAfterMs),
     checkpointEveryMs: given(request.checkpointEveryMs, parts.defaults.checkpointEveryMs),
     disk: template.layer === null ? [] : [template.layer.id],
@@ -43,6 +44,7 @@ type NewFacts =
   | "template"
   | "shape"
   | "onCrash"
+  | "start"
   | "idleAfterMs"
   | "checkpointEveryMs"
   | "disk";

@@ -43,8 +43,9 @@ export function prepareFork(
   name: string,
   hot: HotChild | null,
 ): Promise<Agent> {
-  const { tenant, image, template, shape, onCrash, idleAfterMs, checkpointEveryMs } = agent;
-  const settings = { onCrash, idleAfterMs, checkpointEveryMs };
+  const { tenant, image, template, shape, onCrash, start, idleAfterMs, checkpointEveryMs } = agent;
+  const begins = start === undefined ? {} : { start };
+  const settings = { onCrash, ...begins, idleAfterMs, checkpointEveryMs };
   const id = hot === null ? {} : { id: hot.owner };
   return insertAgent(parts, {
     ...id,

@@ -8,10 +8,11 @@
 import { PerdureError, type ProcessView } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { ProcessOutput, Resize, Signal } from "./command.ts";
+import { execOf, type ExecWish } from "./exec-default.ts";
 import { whyFailed } from "./fail.ts";
 import { connectAgain } from "./reconnect.ts";
 import { ruleFor } from "./legality.ts";
-import type { GuestExec, GuestLink, OutputPiece } from "./ports/guest-link.ts";
+import type { GuestLink, OutputPiece } from "./ports/guest-link.ts";
 import type { Machine } from "./ports/substrate.ts";
 
 const WAKES_PER_CALL_MAX = 3;
@@ -86,13 +87,15 @@ export function requireAwake({ agent }: Actor): void {
   throw new PerdureError("agent_state", message, { hint: `"perdure wake ${agent.name}" first` });
 }
 
-export function exec(
+export async function exec(
   actor: Actor,
   wake: Waker,
-  request: GuestExec,
+  wish: ExecWish,
 ): Promise<{ process: number; pid: number; generation: number }> {
+  // No agent is woken for what names no program. Any other takes its place in the lane at once.
+  if (wish.argv === undefined || wish.argv.length === 0) await execOf(actor, wish);
   return withLink(actor, wake, async (link) => ({
-    ...(await link.exec(request)),
+    ...(await link.exec(await execOf(actor, wish))),
     generation: actor.agent.generation,
   }));
 }

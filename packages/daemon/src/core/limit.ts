@@ -21,6 +21,8 @@ export const engineLimits = {
   bootMs: 180_000,
   /** As `bootMs`, of the first try: one boot in hundreds stands still under software emulation. */
   bootFirstMs: 60_000,
+  /** A program that a template runs once. */
+  warmUpMs: 60_000,
   clockMs: 5_000,
   /** A raise that takes longer does not keep the next one waiting. */
   raiseTurnMs: 5_000,

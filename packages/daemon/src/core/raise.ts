@@ -24,6 +24,7 @@ import { isPast, type Actor } from "./actor.ts";
 import { atOnce } from "./at-once.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
+import { startEntrypoint, withChecks } from "./entrypoint.ts";
 import { whyFailed } from "./fail.ts";
 import type { HotChild } from "./hot-children.ts";
 import { engineLimits } from "./limit.ts";
@@ -254,9 +255,10 @@ async function letOut(actor: Actor, report: WakeReport, phases: Phases): Promise
     await connectAgain(actor);
   }
   phases.mark("thaw");
+  // A reconnection above may have made another link.
+  const started = await startEntrypoint(actor, actor.requireLink(), report);
   const final: WakeReport = {
-    ...report,
-    checks,
+    ...(started.length === 0 ? { ...report, checks } : withChecks({ ...report, checks }, started)),
     letOutAtMs: actor.parts.clock.nowMs(),
     phases: phases.all,
   };

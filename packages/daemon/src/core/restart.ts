@@ -18,6 +18,7 @@ import { PerdureError, type AgentId, type MachineId } from "@perdure/protocol";
 import { bootFiles, type Actor } from "./actor.ts";
 import type { Agent, Lease } from "./agent.ts";
 import { collectOld } from "./collect.ts";
+import { completeEntrypoint } from "./entrypoint.ts";
 import { crashed } from "./fail.ts";
 import { handleMachineEvent } from "./machine-event.ts";
 import type { Parts } from "./parts.ts";
@@ -165,6 +166,7 @@ async function adopt(actor: Actor): Promise<void> {
   }
   try {
     await goOn(actor, actor.machine);
+    await completeEntrypoint(actor, actor.requireLink());
   } catch (error) {
     // Not a reason to end it: its memory can still be put to sleep, and calls connect again. If it
     // powered off or crashed, its event, told at once below, says so.

@@ -2,8 +2,15 @@
  * Templates: the checkpoint of a booted image at one size. Built once per (image, size, VMM), then
  * creating an agent is waking a fork of it.
  */
-import { digestOf, PerdureError, type Digest, type MachineShape } from "@perdure/protocol";
+import {
+  digestOf,
+  PerdureError,
+  type Digest,
+  type ErrorCode,
+  type MachineShape,
+} from "@perdure/protocol";
 import { bootFiles } from "./actor.ts";
+import { defaultUser } from "./exec-default.ts";
 import { engineLimits } from "./limit.ts";
 import type { Parts } from "./parts.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
@@ -24,6 +31,8 @@ const warmUp: readonly (readonly string[])[] = [
   ["/usr/bin/curl", "--version"],
   ["/usr/bin/sqlite3", "-version"],
 ];
+
+const cannotRun = new Set<ErrorCode>(["exec_failed", "user_not_found"]);
 
 /** Where a template's disk begins: its layer id is used by every agent made from it. */
 export async function ensureTemplate(
@@ -82,7 +91,7 @@ async function bootAndFreeze(parts: Parts, machine: Machine, image: Image): Prom
     await machine.run();
     await link.sync(0, engineLimits.bootMs);
     await link.setClock(engineLimits.clockMs);
-    if (image.rootfs !== null) await warm(link);
+    if (image.rootfs !== null) await warm(link, image);
     await link.flush(engineLimits.flushMs);
     await link.freeze(engineLimits.freezeMs);
     await link.flush(engineLimits.flushFrozenMs);
@@ -93,16 +102,20 @@ async function bootAndFreeze(parts: Parts, machine: Machine, image: Image): Prom
   }
 }
 
-async function warm(link: GuestLink): Promise<void> {
+/** What of an image is run here may never end, so it is given a time. */
+async function warm(link: GuestLink, { config }: Image): Promise<void> {
+  const user = defaultUser(config);
   link.letOut();
   for (const argv of warmUp) {
     try {
-      const { process } = await link.exec({ argv, env: {}, user: "user", stdin: false });
+      const { process } = await link.exec({
+        ...{ argv, user, timeoutMs: engineLimits.warmUpMs, stdin: false },
+        env: config?.env ?? {},
+      });
       for await (const piece of link.attach(process, 0)) if (piece.type === "exit") break;
       await link.forget(process);
     } catch (error) {
-      if (error instanceof PerdureError && error.code === "exec_failed") continue;
-      throw error;
+      if (!(error instanceof PerdureError) || !cannotRun.has(error.code)) throw error;
     }
   }
 }

@@ -32,6 +32,8 @@ export const containerConfigSchema = z.looseObject({
 });
 export type ContainerConfig = z.infer<typeof containerConfigSchema>;
 
+/** Half of what an exec may carry: the other half is for who calls it. */
+const commandBytesMax = apiLimits.execBytesMax / 2;
 const factsMax = 1024;
 const factBytesMax = 16 * 1024;
 
@@ -56,7 +58,7 @@ export function imageConfigOf(
   if (
     command.length > apiLimits.argvMax ||
     variables.length > apiLimits.envMax ||
-    bytes > apiLimits.execBytesMax
+    bytes > commandBytesMax
   ) {
     throw invalid(
       "the Entrypoint, Cmd and Env of its configuration are more than an exec can take",
