@@ -241,7 +241,7 @@ describe("words", () => {
     [["show", "../x"], /<agent>: it must be an agent's name or id/],
     [["checkpoint", "a1", "--name", "X"], /--name: it must have 1 to 63/],
     [["exec", "a1", "--cwd", "here", "ls"], /--cwd: it must begin with \//],
-    [["exec", "a1", "--user", "", "ls"], /--user: it must have 1 to 32 characters/],
+    [["exec", "a1", "--user", "", "ls"], /--user: it must have 1 to 64 characters/],
     [["exec", "a1", "--timeout", "999d", "ls"], /--timeout: it must be 1ms to 366d/],
   ] as [string[], RegExp][])(
     "of %j name what was typed, and what it allows",
@@ -323,6 +323,17 @@ describe("exec", () => {
     expect(await run(["exec", "a1", ...argv])).toEqual({ code: 7, stdout: "out", stderr: "err" });
     expect(await run(["exec", "a1", "--", ...argv])).toMatchObject({ code: 7 });
     expect(await run(["exec", "a1", "sh", "-c", "kill -TERM $$"])).toMatchObject({ code: 143 });
+  });
+
+  it("without a program asks for the image's own, and create can leave that alone", async () => {
+    // The fake has no image: what it is asked is what counts.
+    await run(["exec", "a1"]);
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "exec", argv: [] });
+    expect(commands.executed.at(-1)).not.toHaveProperty("user");
+    await run(["create", "still", "--no-start"]);
+    expect(commands.executed.at(-1)).toMatchObject({ kind: "create", name: "still", start: false });
+    await run(["create", "begun"]);
+    expect(commands.executed.at(-1)).not.toHaveProperty("start");
   });
 
   it("takes options before and after the agent, and leaves the program its own", async () => {

@@ -28,7 +28,6 @@ it.each([
   ["create", "a1", "--colour", "red"],
   ["list", "--state", "sleepy"],
   ["recover", "a1", "--from", "memory"],
-  ["exec", "a1"],
   ["exec", "a1", "--env", "novalue", "ls"],
   ["exec", "a1", "--timeout", "soon", "ls"],
   ["exec", "a1", "--attach", "x"],

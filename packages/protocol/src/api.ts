@@ -328,7 +328,8 @@ export const signalRequestSchema = z.strictObject({
 /** `GET|PUT /v1/agents/:agent/files?path=&user=&mode=`: the body is the file. */
 export const fileQuerySchema = z.strictObject({
   path: textWithoutNul().max(apiLimits.pathBytesMax).startsWith("/"),
-  user: z.string().min(1).max(32).default("user"),
+  /** Whose rights count inside. Absent: as for an exec. */
+  user: z.string().min(1).max(64).optional(),
   /** Octal, for PUT. */
   mode: z
     .string()

@@ -23,7 +23,7 @@ export interface FolderEntry extends PathFacts {
 }
 
 export interface FileOptions extends CallOptions {
-  /** Whose rights count inside; default `user`. */
+  /** Whose rights count inside; default: who the image runs programs as, `user` for the built-in one. */
   readonly user?: string;
 }
 

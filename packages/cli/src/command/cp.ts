@@ -31,7 +31,7 @@ export function addCpCommand(program: Command): void {
     .description("copy a file into an agent or out of it; - is stdin or stdout")
     .argument("<from>", "AGENT:/PATH, a path on this host, or -")
     .argument("<to>", "AGENT:/PATH, a path on this host, or -")
-    .option("--user <name>", "whose rights count in the agent (default: user)")
+    .option("--user <name>", "whose rights count in the agent (default: as the image says)")
     .option("--mode <octal>", "permissions of the copy (default: those of the original)", parseMode)
     .addHelpText(
       "after",

@@ -17,6 +17,8 @@ interface CreateOptions extends SharedOptions {
   readonly cpus?: number;
   readonly disk?: number;
   readonly onCrash?: "checkpoint" | "disk" | "ask";
+  /** False: `--no-start`. */
+  readonly start: boolean;
   readonly idleAfter?: OrNever;
   readonly checkpointEvery?: OrNever;
 }
@@ -27,6 +29,7 @@ export function addCreateCommand(program: Command): void {
     .description("create an agent and wake it for the first time")
     .argument("<name>", "lower-case letters, digits and hyphens")
     .option("--image <name>", "image to boot (default: debian)")
+    .option("--no-start", "do not start the image's own program by itself")
     .option("--memory <size>", "memory, as in 512M or 2G (default: 512M)", parseSize)
     .option("--cpus <count>", "CPUs (default: 1)", parseCount(1))
     .option("--disk <size>", "disk, as in 8G (default: 8G)", parseSize)
@@ -56,7 +59,8 @@ export function addCreateCommand(program: Command): void {
       ...(checkpointEvery === undefined ? {} : { checkpointEveryMs: orNull(checkpointEvery) }),
     };
     await withSession(options, async ({ perdure, during, print }) => {
-      const request = { ...rest, name, image, memoryBytes, cpus, diskBytes, onCrash };
+      const start = options.start ? {} : { start: false };
+      const request = { ...rest, ...start, name, image, memoryBytes, cpus, diskBytes, onCrash };
       const agent = await during(`Creating agent "${name}"`, perdure.create(request));
       const { shape } = agent;
       const size = `${formatSize(shape.memoryBytes)} memory, ${shape.cpus} CPU, ${formatSize(shape.diskBytes)} disk`;

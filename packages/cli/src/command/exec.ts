@@ -22,11 +22,14 @@ export function addExecCommand(program: Command): void {
   const command = program
     .command("exec")
     .description("run a program in an agent; wakes the agent where it is asleep")
-    .usage("[options] <agent> [--] <program> [arguments...]")
+    .usage("[options] <agent> [--] [program] [arguments...]")
     .argument("<agent>", "name or id")
-    .argument("[program...]", "program and arguments; no shell is involved")
+    .argument(
+      "[program...]",
+      "program and arguments (default: the image's own); no shell is involved",
+    )
     .option("-i, --interactive", "forward stdin, also from a terminal")
-    .option("-u, --user <name>", "user to run as (default: user)")
+    .option("-u, --user <name>", "user to run as (default: as the image says)")
     .option("--cwd <folder>", "working folder")
     .addOption(
       new Option("-e, --env <name=value>", "set a variable; may be given again").argParser(
@@ -46,9 +49,6 @@ export function addExecCommand(program: Command): void {
     .option("--offset <bytes>", "with --attach: where its output begins", parseCount(0))
     .addHelpText("after", examples);
   addSharedOptions(command).action(async (agent: string, argv: string[], options: ExecOptions) => {
-    if (options.attach === undefined && argv.length === 0) {
-      command.error("error: missing the program to run, or --attach");
-    }
     if (argv[0] === "") command.error("error: the program has an empty name");
     if (options.attach !== undefined && argv.length > 0) {
       command.error("error: --attach follows a process that runs; it takes no program");
@@ -103,7 +103,8 @@ async function execute(
     ...(options.timeout === undefined ? {} : { timeoutMs: options.timeout }),
   };
   const starting = perdure.exec(agent, argv, request);
-  const handle = await during(`Starting "${argv[0] ?? ""}" in agent "${agent}"`, starting);
+  const what = argv[0] === undefined ? "the image's program" : `"${argv[0]}"`;
+  const handle = await during(`Starting ${what} in agent "${agent}"`, starting);
   if (options.detach === true) {
     print({ process: handle.process }, `${handle.process}\n`);
     return 0;

@@ -106,7 +106,7 @@ describe("paths", () => {
   });
 
   it("are made, moved and removed by one command each, with the defaults that are documented", async () => {
-    const target = { tenant: "default", agent: "a1", user: "user" };
+    const target = { tenant: "default", agent: "a1" };
     const { commands } = fake;
     expect((await client.post(`${at}/folder`, { path: "/d" })).status).toBe(204);
     expect(commands.executed.at(-1)).toEqual({

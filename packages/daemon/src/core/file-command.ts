@@ -5,10 +5,10 @@
 import type { FileChange, FileFacts, FolderEntry } from "./ports/guest-link.ts";
 import type { Target } from "./target.ts";
 
-/** A path, and whose rights count inside. */
+/** A path, and whose rights count inside; absent: as for an exec. */
 export interface PathTarget extends Target {
   readonly path: string;
-  readonly user: string;
+  readonly user?: string;
 }
 
 export interface FileWrite extends PathTarget {
@@ -30,7 +30,7 @@ export interface MovePath extends Target {
   readonly kind: "movePath";
   readonly from: string;
   readonly to: string;
-  readonly user: string;
+  readonly user?: string;
   readonly replace: boolean;
 }
 

@@ -14,23 +14,25 @@ import type {
   PathTarget,
   WatchEvent,
 } from "./file-command.ts";
+import { userOf } from "./exec-default.ts";
 import { afterLane, eachSaid, unlessAborted, withLink, type Waker } from "./inside.ts";
 import type { FileChange, FileFacts, FolderEntry } from "./ports/guest-link.ts";
 
 export function stat(actor: Actor, wake: Waker, { path, user }: PathTarget): Promise<FileFacts> {
-  return withLink(actor, wake, (link) => link.stat(path, user));
+  return withLink(actor, wake, async (link) => link.stat(path, await userOf(actor, user)));
 }
 
 /** Outside the lane: a folder of a million files takes its time. */
 export function changeFiles(actor: Actor, wake: Waker, command: FileCommand): Promise<void> {
-  return afterLane(actor, wake, (link) => {
+  return afterLane(actor, wake, async (link) => {
+    const user = await userOf(actor, command.user);
     switch (command.kind) {
       case "makeFolder":
-        return link.makeFolder(command.path, command);
+        return link.makeFolder(command.path, { ...command, user });
       case "movePath":
-        return link.movePath(command.from, command.to, command);
+        return link.movePath(command.from, command.to, { ...command, user });
       case "removePath":
-        return link.removePath(command.path, command);
+        return link.removePath(command.path, { ...command, user });
     }
   });
 }
@@ -41,7 +43,7 @@ export async function readFile(
   { path, user, range }: Parameters<FileCommands["readFile"]>[0],
 ): ReturnType<FileCommands["readFile"]> {
   return withLink(actor, wake, async (link, machine) => {
-    const { facts, bytes } = await link.readFile(path, user, range);
+    const { facts, bytes } = await link.readFile(path, await userOf(actor, user), range);
     return { facts, bytes: eachSaid(actor, machine, bytes) };
   });
 }
@@ -52,7 +54,9 @@ export async function writeFile(
   { path, user, mode, size }: FileWrite,
   bytes: AsyncIterable<Uint8Array>,
 ): Promise<void> {
-  await afterLane(actor, wake, (link) => link.writeFile(path, { user, mode, size }, bytes));
+  await afterLane(actor, wake, async (link) => {
+    await link.writeFile(path, { user: await userOf(actor, user), mode, size }, bytes);
+  });
 }
 
 export async function listFolder(
@@ -61,7 +65,7 @@ export async function listFolder(
   { path, user }: PathTarget,
 ): Promise<AsyncIterable<FolderEntry>> {
   return withLink(actor, wake, async (link, machine) =>
-    begun(eachSaid(actor, machine, link.listFolder(path, user))),
+    begun(eachSaid(actor, machine, link.listFolder(path, await userOf(actor, user)))),
   );
 }
 
@@ -73,7 +77,8 @@ export async function watch(
   abort: AbortSignal,
 ): Promise<AsyncIterable<WatchEvent>> {
   return withLink(actor, wake, async (link, machine) => {
-    const changes = eachSaid(actor, machine, link.watch(path, { user, recursive }), false);
+    const as = await userOf(actor, user);
+    const changes = eachSaid(actor, machine, link.watch(path, { user: as, recursive }), false);
     return untilInterrupted(await begun(changes), abort);
   });
 }
