@@ -39,6 +39,9 @@ const drawn =
     ? sample(all, sampleSizes[tier] ?? all.length, seed)
     : all.filter(({ step, target }) => `${step}:${target}` === only);
 
+/** Exports of agents that are gone, by the name under which they come back. */
+const files = new Map<string, Buffer>();
+
 describe(`C23 crash matrix, tier ${tier}, seed ${seed}`, () => {
   const under = new DaemonUnderTest();
   let number = 0;
@@ -77,6 +80,7 @@ describe(`C23 crash matrix, tier ${tier}, seed ${seed}`, () => {
 async function setUp(under: DaemonUnderTest, verb: string, name: string): Promise<number> {
   const { client } = under;
   if (verb === "create") return 0;
+  if (verb === "import") return setUpImport(under, name);
   await client.create({ name });
   await client.exec(name, ["/usr/bin/python3", "-c", counter], { user: "user" });
   await until("the first counts", async () => (await ramCount(under, name)) > 2);
@@ -92,6 +96,17 @@ async function setUp(under: DaemonUnderTest, verb: string, name: string): Promis
   if (verb === "restore") await frozenInTime(() => client.checkpoint(name, { name: "kept" }));
   if (verb === "wake") await client.sleep(name);
   if (verb === "cold-start") await client.stop(name);
+  return reached;
+}
+
+/** A file of an agent that counted, and is removed. */
+async function setUpImport(under: DaemonUnderTest, name: string): Promise<number> {
+  const { client } = under;
+  const reached = await setUp(under, "sleep", `${name}-origin`);
+  await client.sleep(`${name}-origin`);
+  const { bytes } = await client.export(`${name}-origin`, { inClear: true });
+  files.set(name, Buffer.concat(await Array.fromAsync(bytes)));
+  await client.remove(`${name}-origin`);
   return reached;
 }
 
@@ -114,6 +129,10 @@ async function act(under: DaemonUnderTest, verb: string, name: string): Promise<
     "cold-start": () => client.start(name),
     recover: () => client.recover(name),
     restore: () => client.restore(name, "kept"),
+    import: async () => {
+      await client.import(name, files.get(name) ?? Buffer.alloc(0));
+      await client.wake(name);
+    },
     fork: () => frozenInTime(() => client.fork(name, `${name}-fork`)),
     remove: () => client.remove(name),
   };
@@ -147,7 +166,8 @@ async function check(
   const { client } = under;
   const found = await client.show(name).catch((error: unknown) => error);
   if (isGone(found)) {
-    expect(["create", "remove"]).toContain(verb);
+    expect(["create", "import", "remove"]).toContain(verb);
+    if (verb === "import") expect(under.storedAgents()).toEqual([]);
     return;
   }
   const agent = await client.show(name);

@@ -128,6 +128,11 @@ export class DaemonUnderTest {
     return processesNaming(this.home).filter((pid) => /qemu/.test(commandOf(pid)));
   }
 
+  /** Agents that have files in the data directory. */
+  storedAgents(): string[] {
+    return readdirSync(join(this.home, "agents"));
+  }
+
   /** Removes every agent, stops the daemon, and lists what it left. Empty when all is well. */
   async end(): Promise<string[]> {
     if (this.#daemon !== null) {

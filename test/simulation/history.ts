@@ -91,6 +91,7 @@ export class History {
     else if (draw < 0.3) await this.#several();
     else if (draw < 0.45) await this.#withCrash();
     else if (draw < 0.6) await this.#withFault();
+    else if (draw < 0.64) await this.#transfer();
     else await this.#command(await this.#drawCommand());
     await this.#check(true);
   }
@@ -260,6 +261,51 @@ export class History {
     await this.#settle();
     // What the store refused stays undone until a daemon starts.
     if (point === "state.commit") await world.restart();
+  }
+
+  /** An agent goes through a file and becomes another one, with a crash or a fault on the way now and then. */
+  async #transfer(): Promise<void> {
+    const { world } = this;
+    const { random, engine } = world;
+    const there = (await world.state.allAgents()).filter(({ state }) => state !== "removed");
+    if (there.length === 0) return;
+    const free = names.filter((each) => there.every((agent) => agent.name !== each));
+    const name = random.pick(free.length > 0 && random.chance(0.9) ? free : names);
+    const all = random.chance(0.5);
+    const rows = (await Promise.all(there.map(({ id }) => world.state.checkpoints(id)))).flat();
+    const row = rows.length > 0 && random.chance(0.9) ? random.pick(rows) : null;
+    const origin = there.find(({ id }) => id === row?.agent) ?? random.pick(there);
+    const from = origin.name;
+    const isNewest = origin.state !== "awake" && origin.head?.checkpoint === row?.id;
+    const checkpoint = row === null || isNewest ? {} : { checkpoint: row.id };
+    const target = { tenant: "default", passphrase: null };
+    const deed = `export ${from}, import ${name}`;
+    const line = this.deeds.push(deed) - 1;
+    this.#disturbed = true;
+    if (random.chance(0.3)) {
+      const nth = random.below(10);
+      let passed = 0;
+      world.atStep = () => (passed++ === nth ? "daemon" : null);
+    } else if (random.chance(0.4)) world.faults.fail(drawFault(random).point);
+    const work = async (): Promise<string> => {
+      const file = await engine.export({
+        ...target,
+        ...checkpoint,
+        agent: from,
+        all,
+        withImage: true,
+      });
+      await engine.import({ ...target, name }, file.bytes);
+      return "done";
+    };
+    const outcome = work().catch((error: unknown) => {
+      if (!(error instanceof PerdureError) || neverAnswered.has(error.code)) throw error;
+      return `${error.code}: ${error.message}`;
+    });
+    const died = world.life.ended.then(() => "the daemon died");
+    this.deeds[line] = `${deed} → ${await world.run(Promise.race([outcome, died]))}`;
+    world.atStep = null;
+    await this.#settle();
   }
 
   async #disturbProcess(): Promise<void> {

@@ -36,6 +36,9 @@ export function createImageSource(config: () => ImageConfig | null): ImageSource
         ? Promise.resolve({ ...image, config: config() })
         : Promise.reject(new PerdureError("image_not_found", `No image "${nameOrId}"`)),
     list: () => Promise.resolve([image]),
+    describe: () => Promise.resolve(JSON.stringify({ id: image.id })),
+    adopt: () => Promise.resolve(image),
+    tidy: () => Promise.resolve(),
   };
 }
 

@@ -11,6 +11,11 @@ import type {
   StoreStep,
   Verification,
 } from "../../packages/daemon/src/core/ports/checkpoint-store.ts";
+import type {
+  AgentExport,
+  AgentImport,
+  ExportRequest,
+} from "../../packages/daemon/src/core/ports/export-file.ts";
 import type { PageBatch } from "../../packages/daemon/src/core/ports/page.ts";
 import type { MemoryFiles } from "../../packages/daemon/src/substrate/fake/fake-file.ts";
 import type { FakeHost } from "../../packages/daemon/src/substrate/fake/fake-host.ts";
@@ -25,6 +30,7 @@ import {
   type StoredCheckpoint,
 } from "./checkpoint-folder.ts";
 import { buildManifest } from "./manifest.ts";
+import { readImport, writeExport } from "./memory-export.ts";
 import { verifyParts } from "./memory-verify.ts";
 
 export interface MemoryCheckpointStoreOptions {
@@ -156,6 +162,23 @@ export class MemoryCheckpointStore implements CheckpointStore {
 
   manifest(agent: AgentId, checkpoint: CheckpointId): Promise<Manifest> {
     return this.#do("manifest", () => this.#verified(agent, checkpoint).manifest);
+  }
+
+  openExport(request: ExportRequest): Promise<AgentExport> {
+    return this.#do("openExport", () =>
+      writeExport(this.#files, request, (id) => this.#verified(request.agent.id, id)),
+    );
+  }
+
+  async openImport(bytes: AsyncIterable<Uint8Array>): Promise<AgentImport> {
+    await this.#do("openImport", () => undefined);
+    const parts = {
+      files: this.#files,
+      life: this.#life,
+      folderOf: (agent: AgentId) => this.#require(agent),
+      point: (operation: string) => this.#do(operation, () => undefined),
+    };
+    return readImport(parts, bytes);
   }
 
   syncLayer(): Promise<void> {

@@ -34,8 +34,14 @@ export class Oracle {
   }
 
   /** The newest disk is about to be written as a checkpoint of its own. */
-  keptDisk({ agent, checkpoint }: CheckpointDraft): void {
-    this.#disks.set(checkpoint, this.#newest.get(agent) ?? 0);
+  keptDisk({ agent, checkpoint, importedFrom }: CheckpointDraft): void {
+    const disk =
+      importedFrom === undefined ? this.#newest.get(agent) : this.#diskOf(importedFrom.checkpoint);
+    this.#disks.set(checkpoint, disk ?? 0);
+  }
+
+  #diskOf(checkpoint: CheckpointId): number | undefined {
+    return this.#disks.get(checkpoint) ?? this.#cuts.of(checkpoint).onDisk;
   }
 
   letOut(agent: Agent): void {
@@ -53,6 +59,11 @@ export class Oracle {
       );
     };
     if (!guest.memory.frozen) this.violations.push(`I4: ${agent.name} ran before its let-out`);
+    // A boot of this simulation finds no host name on its disk.
+    const { hostname } = guest.memory;
+    if (hostname !== agent.name && hostname !== "image") {
+      this.violations.push(`I3: ${agent.name} was let out under the identity of ${hostname}`);
+    }
     expect("the generation inside", agent.generation, guest.memory.generation);
     if (report.cut.memory && report.cut.checkpoint !== null) {
       const then = this.#cuts.of(report.cut.checkpoint);
@@ -62,9 +73,9 @@ export class Oracle {
       if (then.frozen) expect("the ticks", then.ticks, ticks);
     } else {
       expect("the times that entropy was added", 1, reseeds);
-      const isOlder = report.route === "restore" || report.route === "fork";
+      const isOlder = ["restore", "fork", "import"].includes(report.route);
       const kept = isOlder ? report.cut.checkpoint : null;
-      const disk = kept === null ? this.#newest.get(agent.id) : this.#disks.get(kept);
+      const disk = kept === null ? this.#newest.get(agent.id) : this.#diskOf(kept);
       expect("the counter", disk ?? 0, counter);
       expect("the counter on disk", disk ?? 0, onDisk);
     }

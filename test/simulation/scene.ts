@@ -1,6 +1,7 @@
 /** Short ways to say what tests of the core say all the time. */
 import type { LetOut, WakeReport } from "@perdure/protocol";
 import type { Command } from "../../packages/daemon/src/core/command.ts";
+import type { Export } from "../../packages/daemon/src/core/transfer-command.ts";
 import { shape, type World } from "./world.ts";
 
 export const create = (name: string, onCrash: "checkpoint" | "disk" | "ask" = "checkpoint") =>
@@ -78,4 +79,22 @@ export async function count(world: World, agent: string, by = 1): Promise<number
 export function reportOf({ report }: LetOut): WakeReport {
   if (report === null) throw new Error("There is no report");
   return report;
+}
+
+/** The file of an agent that sleeps or is stopped, or of a checkpoint. */
+export async function exported(
+  world: World,
+  agent: string,
+  wanted: Partial<Pick<Export, "checkpoint" | "all" | "withImage">> = {},
+): Promise<Uint8Array> {
+  const request = { tenant: "default", agent, all: false, withImage: true, passphrase: null };
+  const file = await world.run(world.engine.export({ ...request, ...wanted }));
+  return Buffer.concat(await world.run(Array.fromAsync(file.bytes)));
+}
+
+/** As an upload comes. */
+export async function* inPieces(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += 1000) {
+    yield await Promise.resolve(bytes.subarray(at, at + 1000));
+  }
 }

@@ -145,8 +145,12 @@ export class World {
   }
 
   /** Executes until it is answered or the daemon's life is over; null then. */
-  async executeOrDie<C extends Command>(command: C): Promise<ResultOf<C> | null> {
-    const done = this.engine.execute(command);
+  executeOrDie<C extends Command>(command: C): Promise<ResultOf<C> | null> {
+    return this.orDie(this.engine.execute(command));
+  }
+
+  /** The outcome of `done`; null where the daemon's life is over first. */
+  orDie<T>(done: Promise<T>): Promise<T | null> {
     done.catch(() => undefined);
     return this.run(Promise.race([done, this.life.ended.then(() => null)]));
   }

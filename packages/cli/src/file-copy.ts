@@ -99,7 +99,7 @@ export async function download(
 }
 
 /** A file appears whole, where a link leads to; a device or a pipe is written to and stays what it is. */
-async function save(
+export async function save(
   bytes: () => AsyncIterable<Uint8Array>,
   path: string,
   mode: number,
@@ -112,7 +112,7 @@ async function save(
   const target = found === undefined ? path : await realpath(path);
   const draft = join(dirname(target), `.${basename(target)}.perdure-${process.pid}`);
   try {
-    await pipeline(bytes, createWriteStream(draft, { flags: "wx", mode }));
+    await pipeline(bytes, createWriteStream(draft, { flags: "wx", mode, flush: true }));
     await rename(draft, target);
   } catch (error) {
     await rm(draft, { force: true }).catch(() => undefined);

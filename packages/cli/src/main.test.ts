@@ -122,6 +122,65 @@ describe("verify", () => {
   });
 });
 
+describe("export and import", () => {
+  it("carry an agent through a file that appears whole, under a passphrase", async () => {
+    await data(["create", "a1"]);
+    const early = await run(["export", "a1", "--in-clear"]);
+    expect(early).toMatchObject({ code: 1, stdout: "" });
+    expect(early.stderr).toMatch(/perdure sleep a1/);
+    expect(await readdir(folder)).not.toContain("a1.perdure");
+    await data(["sleep", "a1"]);
+    await writeFile(join(folder, "secret"), "correct horse\n");
+    const told = await data(["export", "a1", "--passphrase-file", "secret"]);
+    expect(told).toMatch(/^Agent "a1" is in "a1.perdure": 195 KiB, signed by b{64}\n$/);
+    expect((await stat(join(folder, "a1.perdure"))).mode & 0o777).toBe(0o600);
+    const wrong = await run(["import", "a1.perdure", "--name", "a2"]);
+    expect(wrong).toMatchObject({ code: 1, stdout: "" });
+    expect(wrong.stderr).toMatch(/does not open with this passphrase/);
+    const come = await data([
+      "import",
+      "a1.perdure",
+      "--name",
+      "a2",
+      "--passphrase-file",
+      "secret",
+    ]);
+    expect(come).toMatch(/^Agent "a2" is asleep: 1 checkpoint of agent "a1", exported .* b{64}\n/);
+    expect(come).toMatch(/"perdure wake a2" lets it out/);
+  });
+
+  it("go through a pipe, and speak JSON", async () => {
+    await data(["create", "a1"]);
+    await data(["sleep", "a1"]);
+    const { code, stdout, stderr } = await run(["export", "a1", "--in-clear", "-o", "-"]);
+    expect(code).toBe(0);
+    expect(stdout).toHaveLength(200_000);
+    expect(stderr).toMatch(/signed by b{64}/);
+    const input = Buffer.from(stdout, "latin1");
+    const come = await data(["import", "-", "--name", "a2", "--json"], { input });
+    expect(json(come)).toMatchObject({ agent: { name: "a2" }, from: { name: "a1" } });
+    const out = await data(["export", "a1", "--in-clear", "-o", "x.perdure", "--json"]);
+    expect(json(out)).toEqual({ output: "x.perdure", bytes: 200_000, signer: "b".repeat(64) });
+  });
+
+  it("leave no half file where there is no room, or no folder", async () => {
+    await data(["create", "a1"]);
+    await data(["sleep", "a1"]);
+    const nowhere = await run(["export", "a1", "--in-clear", "-o", "no/such/file"]);
+    expect(nowhere.code).toBe(1);
+    expect(nowhere.stderr).toMatch(/Cannot write "no\/such\/file" on this host: ENOENT/);
+    const full = await run(["export", "a1", "--in-clear", "-o", "/dev/full"]);
+    expect(full.code).toBe(1);
+    expect(full.stderr).toMatch(/ENOSPC[^]*Free some space/);
+    expect(await run(["import", "nothing", "--name", "a2"])).toMatchObject({ code: 1, stdout: "" });
+    await writeFile(join(folder, "empty"), "\n");
+    const empty = await run(["export", "a1", "--passphrase-file", "empty"]);
+    expect(empty.stderr).toMatch(/no passphrase/);
+    const left = (await readdir(folder)).filter((name) => name.includes("perdure-"));
+    expect(left).toEqual([]);
+  });
+});
+
 describe("agents", () => {
   it("takes an agent through its life, in words", async () => {
     expect(await data(["create", "a1", "--memory", "1G", "--disk", "16G"])).toBe(

@@ -37,6 +37,9 @@ it.each([
   ["cp", "a", "b"],
   ["cp", "a1:/a", "a2:/b"],
   ["cp", "a", "a1:/b", "--mode", "rwx"],
+  ["export", "a1"],
+  ["export", "a1", "--in-clear", "--passphrase-file", "x"],
+  ["import", "a1.perdure"],
   ["daemon", "pause"],
 ])("refuses %s %s %s %s before anything is done", async (...args) => {
   const { program, words } = quiet();
@@ -60,7 +63,7 @@ it("has every verb, each explained with an example and the options of all", () =
   const names = program.commands.map((command) => command.name());
   expect(names.sort()).toEqual(
     (
-      "checkpoint checkpoints complete cp create daemon doctor drop exec fork hold hot list processes quarantine " +
+      "checkpoint checkpoints complete cp create daemon doctor drop exec export fork hold hot import list processes quarantine " +
       "recover release remove report restore set show sleep start stop verify wake why"
     ).split(" "),
   );

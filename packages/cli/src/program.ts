@@ -10,6 +10,7 @@ import { addListCommand } from "./command/list.ts";
 import { addReportCommand } from "./command/report.ts";
 import { addRestCommands } from "./command/rest.ts";
 import { addShowCommands } from "./command/show.ts";
+import { addTransferCommands } from "./command/transfer.ts";
 import { addVerbCommands } from "./command/verb.ts";
 import { addVerifyCommand } from "./command/verify.ts";
 import packageFacts from "../package.json" with { type: "json" };
@@ -42,6 +43,7 @@ export function createProgram(json: boolean): Command {
   addRestCommands(program);
   addReportCommand(program);
   addVerifyCommand(program);
+  addTransferCommands(program);
   addDoctorCommand(program);
   addDaemonCommand(program);
   addCompleteCommand(program);

@@ -36,6 +36,23 @@ export async function withFileLock<T>(
   }
 }
 
+/** As `withFileLock`, unless another holds it: null then. Also where there is no folder for the lock. */
+export async function tryWithFileLock<T>(path: string, work: () => Promise<T>): Promise<T | null> {
+  try {
+    makePrivate(path);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "EACCES" || code === "EROFS") return null;
+    throw error;
+  }
+  const lock = new DatabaseSync(path);
+  try {
+    return tryLock(lock) ? await work() : null;
+  } finally {
+    lock.close();
+  }
+}
+
 /**
  * Whoever can read a file can lock it, for ever: not a VM process. One that is there is not opened: a
  * process that closes any descriptor of a file loses its locks on it.

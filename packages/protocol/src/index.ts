@@ -12,6 +12,7 @@ export * from "./rest.ts";
 export * from "./route/openapi.ts";
 export * from "./route/route.ts";
 export * from "./route/table.ts";
+export * from "./transfer.ts";
 export * from "./verify.ts";
 export * from "./wake-report.ts";
 export * from "./why.ts";

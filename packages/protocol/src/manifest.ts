@@ -82,6 +82,7 @@ export const manifestDiskSchema = z.object({
  * - `periodic`: taken by the clock; nothing writes it yet.
  * - `stop`: the disk at a stop, without memory.
  * - `crash-disk`: the newest disk of a machine that died, without memory.
+ * - `import`: it came from a file, and is of another computer: whoever goes on from it gets an identity of its own.
  */
 export const checkpointKindSchema = z.enum([
   "template",
@@ -90,6 +91,7 @@ export const checkpointKindSchema = z.enum([
   "periodic",
   "stop",
   "crash-disk",
+  "import",
 ]);
 export type CheckpointKind = z.infer<typeof checkpointKindSchema>;
 
@@ -112,6 +114,17 @@ export const manifestSchema = z.object({
   memory: manifestMemorySchema.optional(),
   devices: z.object({ digest: digestSchema, bytes: z.number().int().positive() }).optional(),
   disk: manifestDiskSchema,
+  /** Where a checkpoint of kind `import` was taken. */
+  importedFrom: z
+    .object({
+      agent: agentIdSchema,
+      checkpoint: checkpointIdSchema,
+      /** SHA-256 of its manifest there. */
+      digest: digestSchema,
+      /** SHA-256 of the public key of the host that signed it. */
+      signer: digestSchema,
+    })
+    .optional(),
   framework: z
     .array(z.object({ component: z.string(), version: z.number().int(), digest: digestSchema }))
     .optional(),

@@ -3,7 +3,16 @@ import { z } from "zod";
 import { agentIdSchema, checkpointIdSchema } from "./id.ts";
 import { checkpointKindSchema } from "./manifest.ts";
 
-export const routeSchema = z.enum(["create", "wake", "restore", "recover", "fork", "cold-start"]);
+export const routeSchema = z.enum([
+  "create",
+  "wake",
+  "restore",
+  "recover",
+  "fork",
+  "cold-start",
+  /** The first let-out of an agent that came from a file. */
+  "import",
+]);
 /** How a generation began. */
 export type Route = z.infer<typeof routeSchema>;
 

@@ -10,6 +10,7 @@ export type {
   ErrorCode,
   Exit,
   Health,
+  ImportResponse,
   Hold,
   HoldRequest,
   HotRequest,
@@ -32,5 +33,6 @@ export type { Output } from "./output.ts";
 export type { ExecOptions } from "./process-calls.ts";
 export { ProcessHandle } from "./process-handle.ts";
 export type { SignalName } from "./signal.ts";
+export type { ExportedFile, ExportOptions } from "./store-calls.ts";
 export type { CallOptions } from "./transport.ts";
 export type { Verification } from "./verify-events.ts";

@@ -19,7 +19,7 @@ import type {
   Results,
   Target,
 } from "../../../packages/daemon/src/core/command.ts";
-import { FakeFiles } from "./fake-files.ts";
+import { inChunks, FakeFiles } from "./fake-files.ts";
 import { startFakeProcess } from "./fake-process.ts";
 import type { FakeProcess } from "./fake-process.ts";
 
@@ -32,6 +32,8 @@ export interface FakeCommands extends Commands {
   failNext(error: Error): void;
   /** Ends every child process. */
   dispose(): void;
+  /** Exports that nobody has closed. */
+  readonly exportsOpen: { count: number };
 }
 
 interface FakeAgent {
@@ -48,6 +50,7 @@ export function createFakeCommands(): FakeCommands {
   const executed: Command[] = [];
   let failure: Error | undefined;
   let serial = 0;
+  const exportsOpen = { count: 0 };
   const id = <P extends "ag" | "cp">(prefix: P) =>
     makeId(prefix, atMs, new Uint8Array([0, 0, 0, 0, 0, 0, 0, 0, ++serial >> 8, serial & 255]));
 
@@ -216,6 +219,7 @@ export function createFakeCommands(): FakeCommands {
   return {
     executed,
     filesOf: (agent) => find({ tenant: "default", agent }).files,
+    exportsOpen,
     failNext: (error) => {
       failure = error;
     },
@@ -254,6 +258,54 @@ export function createFakeCommands(): FakeCommands {
     verify: async (target, signal) => {
       await Promise.resolve();
       return verified(find(target).checkpoints, target.checkpoint, signal);
+    },
+    export: async (request) => {
+      await Promise.resolve();
+      const { view } = find(request);
+      if (view.state === "awake" && request.checkpoint === undefined) {
+        throw new PerdureError("agent_state", `Cannot export agent "${view.name}": it is awake`, {
+          hint: `"perdure sleep ${view.name}" first`,
+        });
+      }
+      const text = JSON.stringify({ agent: view, passphrase: request.passphrase });
+      exportsOpen.count++;
+      return {
+        signer: "b".repeat(64) as Digest,
+        bytes: inChunks(Buffer.from(text.padEnd(200_000))),
+        close: () => {
+          exportsOpen.count = 0;
+          return Promise.resolve();
+        },
+      };
+    },
+    import: async ({ name, tenant, passphrase }, bytes) => {
+      const chunks: Uint8Array[] = [];
+      for await (const chunk of bytes) {
+        chunks.push(chunk);
+        // As the real one, which looks at the beginning before it goes on.
+        if (chunks[0]?.[0] !== 0x7b) throw new PerdureError("export_invalid", "It is no export");
+      }
+      const file = JSON.parse(Buffer.concat(chunks).toString()) as {
+        agent: AgentView;
+        passphrase: string | null;
+      };
+      if (file.passphrase !== passphrase) {
+        throw new PerdureError("export_passphrase", "The file does not open with this passphrase");
+      }
+      const { image, shape, onCrash } = file.agent;
+      const command = { kind: "create", tenant, name, image: image.name, shape, onCrash } as const;
+      await perform.create(command);
+      const agent = move({ tenant, agent: name }, "asleep");
+      return {
+        agent,
+        checkpoints: [{ ...sampleCheckpointView(id("cp"), 0, null), kind: "import" }],
+        from: {
+          agent: file.agent.id,
+          name: file.agent.name,
+          signer: "b".repeat(64) as Digest,
+          exportedAtMs: atMs,
+        },
+      };
     },
     processes: (target) =>
       Promise.resolve().then(() => [...find(target).processes.values()].map((p) => p.view())),

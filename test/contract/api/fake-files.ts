@@ -201,7 +201,7 @@ function refused(code: PerdureError["code"], action: string, path: string): Perd
   return new PerdureError(code, `Cannot ${action} "${path}": ${code}`);
 }
 
-async function* inChunks(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+export async function* inChunks(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   for (let at = 0; at < bytes.length; at += 65_536) {
     await Promise.resolve();
     yield bytes.subarray(at, at + 65_536);

@@ -35,6 +35,7 @@ export interface RouteCall<R extends ApiRoute> {
   readonly tenant: string;
   readonly params: Parsed<Schema<R, "params">>;
   readonly query: Parsed<Schema<R, "query">>;
+  readonly headers: Parsed<Schema<R, "headers">>;
   /** Empty where the body is bytes. */
   readonly body: Parsed<BodySchema<R>>;
   /** The body of a route that takes bytes and whose parser left them in the socket. */
@@ -91,8 +92,9 @@ export function serve<const R extends ApiRoute>(
   });
 }
 
-type AnyCall = Omit<RouteCall<ApiRoute>, "params" | "query" | "body"> & {
+type AnyCall = Omit<RouteCall<ApiRoute>, "params" | "query" | "headers" | "body"> & {
   readonly params: unknown;
+  readonly headers: unknown;
   readonly query: unknown;
   readonly body: unknown;
 };
@@ -105,6 +107,7 @@ function callOf(entry: ApiRoute, request: FastifyRequest, reply: FastifyReply): 
     tenant: principal.tenant,
     params: parse(entry.params ?? z.looseObject({}), request.params, "path"),
     query: parse(entry.query ?? emptyRequestSchema, request.query, "query"),
+    headers: entry.headers === undefined ? {} : parse(entry.headers, request.headers, "headers"),
     body: bodySchema === null ? {} : parse(bodySchema, request.body ?? {}, "body"),
     upload: new Upload(request.raw),
     request,

@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { agentLimits } from "@perdure/protocol";
 import { Perdure } from "@perdure/sdk";
 import { openFakeServer } from "../../../../test/contract/api/fake-server.ts";
@@ -64,5 +64,80 @@ describe("verify", () => {
   it("refuses a name that no checkpoint can have", async () => {
     const events = client.verify("a1", { checkpoint: "../x" });
     await expect(events.next()).rejects.toMatchObject({ code: "bad_request" });
+  });
+});
+
+describe("export and import", () => {
+  const exported = async (options: Parameters<Perdure["export"]>[1]): Promise<Buffer> => {
+    const { bytes } = await client.export("a1", options);
+    return Buffer.concat(await Array.fromAsync(bytes));
+  };
+
+  it("carry an agent through a file, with who signed it", async () => {
+    await client.sleep("a1");
+    const file = await client.export("a1", { inClear: true });
+    expect(file.signer).toMatch(/^b{64}$/);
+    const answer = await client.import("a2", file.bytes);
+    expect(answer).toMatchObject({
+      agent: { name: "a2", state: "asleep" },
+      checkpoints: [{ kind: "import" }],
+      from: { name: "a1", signer: file.signer },
+    });
+    expect(fake.commands.exportsOpen.count).toBe(0);
+  });
+
+  it("take a passphrase of any letters, and no other", async () => {
+    await client.sleep("a1");
+    const passphrase = "pässwörd 🔑 of\nany letters";
+    const bytes = await exported({ passphrase });
+    await expect(client.import("a2", bytes, { passphrase: "x" })).rejects.toMatchObject({
+      code: "export_passphrase",
+    });
+    await expect(client.import("a2", bytes)).rejects.toMatchObject({ code: "export_passphrase" });
+    await client.import("a2", bytes, { passphrase });
+  });
+
+  it("need a passphrase, or the word that it may be in the clear, and not both", async () => {
+    await client.sleep("a1");
+    for (const options of [{}, { inClear: true, passphrase: "x" }]) {
+      await expect(client.export("a1", options)).rejects.toMatchObject({
+        code: "bad_request",
+        hint: expect.stringContaining("--in-clear") as string,
+      });
+    }
+    const long = "x".repeat(1025);
+    await expect(client.export("a1", { passphrase: long })).rejects.toMatchObject({
+      code: "bad_request",
+    });
+  });
+
+  it("of an awake agent tell the way", async () => {
+    await expect(client.export("a1", { inClear: true })).rejects.toMatchObject({
+      code: "agent_state",
+      hint: '"perdure sleep a1" first',
+    });
+  });
+
+  it("answer an upload that is refused, though all of it was sent, or none", async () => {
+    const endless = (async function* () {
+      for (let i = 0; i < 200; i++) yield await Promise.resolve(Buffer.alloc(65_536, 1));
+    })();
+    for (const bytes of [endless, Buffer.from("no"), Buffer.alloc(3_000_000, 2)]) {
+      await expect(client.import("a2", bytes)).rejects.toMatchObject({ code: "export_invalid" });
+    }
+    await expect(client.show("a2")).rejects.toMatchObject({ code: "agent_not_found" });
+  });
+
+  it("close the export where its reader leaves", async () => {
+    await client.sleep("a1");
+    const { bytes } = await client.export("a1", { inClear: true });
+    for await (const chunk of bytes) if (chunk.length > 0) break;
+    await vi.waitFor(() => expect(fake.commands.exportsOpen.count).toBe(0));
+  });
+
+  it("refuse a name that no agent can have before anything is read", async () => {
+    await expect(client.import("../x", Buffer.from("{}"))).rejects.toMatchObject({
+      code: "bad_request",
+    });
   });
 });

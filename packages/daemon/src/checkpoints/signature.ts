@@ -14,10 +14,14 @@ import { Damage } from "./damage.ts";
 /** Checked before a manifest is parsed. */
 export const MANIFEST_BYTES_MAX = 1024 * 1024;
 
-export interface SigningKey {
+/** What tells whether a host signed something. */
+export interface VerifyingKey {
   /** First 16 hex digits of the SHA-256 of the public key's SPKI form. */
   readonly id: string;
   readonly publicKey: KeyObject;
+}
+
+export interface SigningKey extends VerifyingKey {
   readonly privateKey: KeyObject;
 }
 
@@ -25,7 +29,7 @@ export function signatureOf(key: SigningKey, text: string): string {
   return sign(null, Buffer.from(text), key.privateKey).toString("base64");
 }
 
-export function isSignedBy(key: SigningKey, text: string, signature: string): boolean {
+export function isSignedBy(key: VerifyingKey, text: string, signature: string): boolean {
   const bytes = Buffer.from(signature, "base64");
   if (bytes.toString("base64") !== signature) return false;
   return verify(null, Buffer.from(text), key.publicKey, bytes);
@@ -49,7 +53,7 @@ export function encodeManifest(key: SigningKey, manifest: Manifest): SealedManif
 
 /** @throws Damage of part `manifest`: check `signature` where it is not this host's, `format` where it is and yet no manifest */
 export function decodeManifest(
-  key: SigningKey,
+  key: VerifyingKey,
   file: Uint8Array,
 ): { readonly manifest: Manifest; readonly digest: Digest } {
   if (file.length > MANIFEST_BYTES_MAX)

@@ -78,6 +78,8 @@ export interface Agent {
   readonly disk: readonly LayerId[] | null;
   readonly failure: Failure | null;
   readonly report: WakeReport | null;
+  /** It came from a file and was never let out: what it holds is another computer's until then (I3). */
+  readonly identityDue?: boolean;
   readonly storedBytes: number;
   /** When the guest rebooted itself lately, milliseconds since the epoch; bounds reset loops. */
   readonly resetsAtMs: readonly number[];

@@ -26,6 +26,7 @@ import type { ExecWish } from "./exec-default.ts";
 import type { FileCommand, FileCommands } from "./file-command.ts";
 import type { TerminalSize } from "./ports/guest-link.ts";
 import type { Target } from "./target.ts";
+import type { TransferCommands } from "./transfer-command.ts";
 
 export type { LetOut } from "@perdure/protocol";
 export type { Target } from "./target.ts";
@@ -248,7 +249,7 @@ export type ProcessOutput =
   | { readonly type: "interrupted"; readonly reason: string; readonly offset: number };
 
 /** Every method rejects with a `PerdureError`. */
-export interface Commands extends FileCommands {
+export interface Commands extends FileCommands, TransferCommands {
   /**
    * Does what `command` says and resolves when it is done. A caller that goes away does not undo it.
    */

@@ -37,14 +37,18 @@ import type {
   Target,
 } from "./command.ts";
 import { firstWake, prepare } from "./create.ts";
+import { openExport } from "./export.ts";
 import type { FileCommands, FileWrite, PathTarget, WatchEvent } from "./file-command.ts";
+import { prepareImport, takeIn } from "./import.ts";
 import * as insideFile from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
 import type { Parts } from "./parts.ts";
+import type { AgentExport } from "./ports/export-file.ts";
 import type { FileFacts, FolderEntry } from "./ports/guest-link.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
 import { collectAll, isSettled, restart, settle, giveUp } from "./restart.ts";
+import type { Export, Import, Imported } from "./transfer-command.ts";
 import { verifyAgent } from "./verify.ts";
 import { wake } from "./wake.ts";
 import { whyOf } from "./why.ts";
@@ -234,6 +238,23 @@ export class Engine implements Commands {
     return wakes ? this.#wakeForCall : this.#settleForCall;
   }
 
+  export(request: Export): Promise<AgentExport> {
+    return this.#use(request, (actor) =>
+      this.#alone(actor, () => openExport(actor, request), false),
+    );
+  }
+
+  async import(request: Import, bytes: AsyncIterable<Uint8Array>): Promise<Imported> {
+    this.#assertOpen();
+    const file = await this.#parts.checkpoints.openImport(bytes, request.passphrase);
+    try {
+      const { id } = await prepareImport(this.#parts, request, file);
+      return await this.#raiseNew(id, (actor) => takeIn(actor, file));
+    } finally {
+      await file.close();
+    }
+  }
+
   /** For the alarm. Whoever woke it or put it off meanwhile has won. */
   readonly #wakeDue = (id: AgentId): Promise<void> =>
     this.#hold(id, (actor) =>
@@ -324,9 +345,13 @@ export class Engine implements Commands {
   }
 
   async #use<T>(target: Target, work: (actor: Actor) => Promise<T>): Promise<T> {
-    if (this.#isClosing) throw new PerdureError("daemon_unreachable", "The daemon is stopping");
+    this.#assertOpen();
     const { id } = await this.#find(target);
     return this.#hold(id, work);
+  }
+
+  #assertOpen(): void {
+    if (this.#isClosing) throw new PerdureError("daemon_unreachable", "The daemon is stopping");
   }
 
   /** The agent's one actor, loaded when nobody held it; let go when nobody does and it has no machine. */

@@ -17,6 +17,7 @@ export type Verb =
   | "drop"
   | "fork"
   | "hot"
+  | "export"
   | "stop"
   | "start"
   | "recover"
@@ -47,6 +48,7 @@ const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
   drop: row("does", "does", "does", "does", "does"),
   fork: row("does", "does", "does", "does", "does"),
   hot: row("does", "does", "does", "does", "does"),
+  export: row("does", "does", "does", "does", "does"),
   stop: row("does", "wakes", "nothing", "refuses", "refuses"),
   start: row("nothing", "refuses", "does", "refuses", "refuses"),
   recover: row("refuses", "does", "does", "does", "does"),

@@ -58,6 +58,8 @@ export const engineLimits = {
   alarmRetryMsMax: 300_000,
   /** From what a dying VM breaks first (its link, its monitor, its memory) until its end is known. */
   endKnownMs: 250,
+  /** Checkpoints in one export. */
+  exportCheckpointsMax: 256,
   /** Room asked for beyond the captured pages: device state, page map, manifest, layer. */
   captureSlackBytes: 16 * 1024 * 1024,
 } as const;

@@ -191,6 +191,7 @@ async function attemptNow(
       waitDueMs: null,
       wakeAtMs: isPast(actor, actor.agent.wakeAtMs) ? null : actor.agent.wakeAtMs,
       quarantine: null,
+      identityDue: false,
       report: { ...report, letOutAtMs: parts.clock.nowMs(), phases: phases.all },
     });
     phases.mark("record");

@@ -10,7 +10,9 @@ import {
   checkpoint,
   count,
   create,
+  exported,
   fork,
+  inPieces,
   recover,
   restore,
   verb,
@@ -19,7 +21,9 @@ import { World, type CrashTarget } from "../../../../test/simulation/world.ts";
 import type { Command } from "./command.ts";
 import { steps, type Step } from "./step.ts";
 
-type Deed = Command | "crash";
+type Deed = Command | "crash" | "leave by a file";
+/** What is cut short: a command, or an agent that comes back by its file. */
+type Act = Command | "come by a file";
 
 /** An older checkpoint to forget, and work that is not in it. */
 const lived: Deed[] = [
@@ -30,7 +34,7 @@ const lived: Deed[] = [
 ];
 
 /** What brings the agent to the verb of a step, and the verb. */
-const scenes: Readonly<Record<string, readonly [Deed[], Command]>> = {
+const scenes: Readonly<Record<string, readonly [Deed[], Act]>> = {
   create: [[], create("a1")],
   sleep: [lived, verb("sleep", "a1")],
   checkpoint: [lived, checkpoint("a1", "cut")],
@@ -40,6 +44,7 @@ const scenes: Readonly<Record<string, readonly [Deed[], Command]>> = {
   recover: [[...lived, "crash"], recover("a1", "checkpoint")],
   restore: [[...lived.slice(0, 3), checkpoint("a1", "kept")], restore("a1", "kept")],
   fork: [lived, fork("a1", "a2")],
+  import: [[...lived, verb("sleep", "a1"), "leave by a file"], "come by a file"],
   remove: [lived, verb("remove", "a1")],
 };
 const verbOf = (step: Step): string => step.split(".")[0] ?? "";
@@ -62,7 +67,7 @@ describe.each(targets)("C23 the end of %s", (target) => {
 
 /** A world in which the target ended at the step and a new daemon has settled what was left. */
 async function endAt(step: Step, target: CrashTarget): Promise<World> {
-  const [world, command] = await sceneOf(verbOf(step));
+  const [world, act] = await sceneOf(verbOf(step));
   if (step === "sleep.base-written") world.ownBaseAboveBytes = 0;
   let reached = false;
   world.atStep = (passed) => {
@@ -70,7 +75,7 @@ async function endAt(step: Step, target: CrashTarget): Promise<World> {
     reached = true;
     return target;
   };
-  const outcome = await world.executeOrDie(command).catch(String);
+  const outcome = await world.orDie(act(world)).catch(String);
   await world.time.flush();
   expect(reached, `the step was reached (${JSON.stringify(outcome)})`).toBe(true);
   // A daemon that lives has settled the agent by itself.
@@ -86,8 +91,8 @@ describe.each(["daemon", "both"] as const)(
     test.each(Object.keys(scenes))("of %s leaves an agent that can be used", async (name) => {
       const wrong: Record<string, unknown> = {};
       for (let operation = 0, reached = true; reached; operation++) {
-        const [world, command] = await sceneOf(name);
-        const at = await endBefore(world, command, operation, target);
+        const [world, act] = await sceneOf(name);
+        const at = await endBefore(world, act, operation, target);
         reached = at !== null;
         if (at === null) break;
         await world.restart();
@@ -104,7 +109,7 @@ describe.each(["daemon", "both"] as const)(
 /** Ends the target right before the n-th operation of the command; its name, or null past the last. */
 async function endBefore(
   world: World,
-  command: Command,
+  act: (world: World) => Promise<unknown>,
   operation: number,
   target: "daemon" | "both",
 ): Promise<string | null> {
@@ -121,19 +126,23 @@ async function endBefore(
       },
     };
   };
-  await world.executeOrDie(command).catch(() => null);
+  await world.orDie(act(world)).catch(() => null);
   await world.time.flush();
   world.faults.clear();
   return at;
 }
 
-async function sceneOf(name: string): Promise<[World, Command]> {
+async function sceneOf(name: string): Promise<[World, (world: World) => Promise<unknown>]> {
   const world = new World();
   const scene = scenes[name];
   if (scene === undefined) throw new Error(`There is no scene "${name}"`);
-  const [before, command] = scene;
+  const [before, act] = scene;
+  let file: Uint8Array = new Uint8Array();
   for (const deed of before) {
-    if (deed === "crash") {
+    if (deed === "leave by a file") {
+      file = await exported(world, "a1", { all: true });
+      await world.execute(verb("remove", "a1"));
+    } else if (deed === "crash") {
       (await world.process("a1")).happen("exited");
       await world.time.flush();
     } else {
@@ -141,13 +150,20 @@ async function sceneOf(name: string): Promise<[World, Command]> {
       if ((await world.agent("a1")).state === "awake") await count(world, "a1", 10);
     }
   }
-  return [world, command];
+  if (act !== "come by a file") return [world, ({ engine }) => engine.execute(act)];
+  return [
+    world,
+    async ({ engine }) => {
+      await engine.import({ tenant: "default", name: "a1", passphrase: null }, inPieces(file));
+      await engine.execute(verb("wake", "a1"));
+    },
+  ];
 }
 
 async function expectUsable(world: World, name: string): Promise<void> {
   const [agent] = await world.state.allAgents();
   if (agent === undefined) {
-    expect(["create", "remove"]).toContain(name);
+    expect(["create", "import", "remove"]).toContain(name);
     expect(await world.execute(create("a1"))).toMatchObject({ state: "awake" });
     return;
   }

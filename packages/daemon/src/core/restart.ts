@@ -39,6 +39,10 @@ export async function restart(
   const ended = await parts.substrate.sweep(machinesOf(unsettled));
   if (ended > 0) parts.log("info", "Ended left-over VM processes", { count: ended });
   await removeUnknownFolders(parts);
+  await parts.images.tidy().catch((error: unknown) => {
+    const { message } = PerdureError.from(error);
+    parts.log("warn", "The images folder could not be tidied", { message });
+  });
   await Promise.all(
     unsettled.map(async (agent) => {
       try {

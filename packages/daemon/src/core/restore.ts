@@ -13,6 +13,7 @@
  */
 import { PerdureError, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
+import { arrival } from "./arrival.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { assertCompatible } from "./compatibility.ts";
 import type { HotChild } from "./hot-children.ts";
@@ -50,14 +51,13 @@ async function fromHotChild(
   { fallback, otherCut }: Pick<Origin, "fallback" | "otherCut">,
 ): Promise<WakeReport> {
   return raise(actor, {
-    route: "restore",
+    ...(await arrival(actor, "restore", row.kind)),
     fallback,
     base: hot.base,
     state: null,
     hot,
     capturedOn: null,
     lowerLayers: row.layers,
-    identity: null,
     verified: hot.verified,
     cut: cutOf(row),
     otherCut,

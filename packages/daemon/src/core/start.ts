@@ -7,6 +7,7 @@ import {
 } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Head, Lease } from "./agent.ts";
+import { arrival } from "./arrival.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { raise } from "./raise.ts";
 
@@ -30,12 +31,11 @@ export async function startCold(
   const described = from?.id ?? head?.checkpoint ?? null;
   return raise(actor, {
     ...source,
-    route,
+    ...(await arrival(actor, route, from?.kind ?? null)),
     fallback,
     base: { kind: "zero" },
     state: null,
     capturedOn: null,
-    identity: null,
     verified: [
       {
         check: "memory",
@@ -60,8 +60,12 @@ async function newestDisk({ agent, parts }: Actor): Promise<Source> {
   const row = agent.head === null ? null : await parts.state.checkpoint(agent.head.checkpoint);
   // Once it was let out from there, the disk is newer than what the stop sealed.
   const isNewest = agent.head?.continued === false;
-  if (isNewest && row !== null && !row.memory && row.kind === "stop") {
-    return { ...diskOf(row), lowerLayers: agent.disk };
+  const isSealed = row?.kind === "stop" || row?.kind === "import";
+  if (isNewest && row !== null && isSealed) {
+    const { lowerLayers, cut, headAfter } = diskOf(row);
+    // After a start from the disk a memory that was not taken is a side branch, no longer the head.
+    if (row.memory) return { lowerLayers, cut: { ...cut, memory: false }, headAfter: null };
+    return { lowerLayers: agent.disk, cut, headAfter };
   }
   return {
     lowerLayers: agent.disk,

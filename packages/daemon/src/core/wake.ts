@@ -10,6 +10,7 @@ import {
 } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Lease } from "./agent.ts";
+import { arrival } from "./arrival.ts";
 import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
 import { assertRecorded, verifiedChecks } from "./opened.ts";
 import { raise } from "./raise.ts";
@@ -51,13 +52,12 @@ export async function continueFrom(
     return startCold(actor, { fallback, route, otherCut, from: row });
   }
   return raise(actor, {
-    route,
+    ...(await arrival(actor, route, manifest.kind)),
     fallback,
     base: state.base,
     state,
     capturedOn: manifest.substrate,
     lowerLayers: manifest.disk.layers.map((layer) => layer.id),
-    identity: null,
     verified: [...verifiedChecks(opened), checkGeneration(actor, opened)],
     cut: {
       checkpoint,

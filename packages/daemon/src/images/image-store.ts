@@ -14,6 +14,7 @@ import path from "node:path";
 import { PerdureError, digestSchema, imageNameSchema } from "@perdure/protocol";
 import type { Digest } from "@perdure/protocol";
 import type { Image, ImageFile, ImageSource } from "../core/ports/image-source.ts";
+import { adoptImage, tidyImages } from "./adopt-image.ts";
 import { readRecord, recordFile, toImage } from "./image-record.ts";
 import { nearestName } from "./nearest-name.ts";
 
@@ -72,6 +73,14 @@ export function createImageStore(directory: string): ImageSource {
       throw notFound(nameOrId, isDamaged, names, directory);
     },
     list,
+    describe: async (id) => {
+      const image = await load(id);
+      if (image === null) throw notFound(id, false, [], directory);
+      return readFile(path.join(directory, id, recordFile), "utf8");
+    },
+    adopt: (description, files) =>
+      adoptImage(directory, description, files, async (id) => (await load(id)) !== null),
+    tidy: () => tidyImages(directory),
   };
 }
 

@@ -178,6 +178,7 @@ function operationOf(operation: string, area: string, route: ApiRoute, names: Na
   const parameters = [
     ...parametersOf(route.params, "path", pathNames(route.path)),
     ...parametersOf(route.query, "query"),
+    ...parametersOf(route.headers, "header"),
     ...(takesKey(route) ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
     ...(route.ranges === undefined ? [] : [rangeParameter]),
   ];
@@ -262,7 +263,7 @@ function contentOf({ media, schema }: Content, names: Names): Json {
 
 function parametersOf(
   schema: z.ZodObject | undefined,
-  place: "path" | "query",
+  place: "header" | "path" | "query",
   order?: readonly string[],
 ): Json[] {
   if (schema === undefined) return [];

@@ -48,6 +48,8 @@ export interface ApiRoute {
   readonly params?: z.ZodObject;
   /** Absent: there must be no query. */
   readonly query?: z.ZodObject;
+  /** Headers of the request that mean something here, by their names in lower case. */
+  readonly headers?: z.ZodObject;
   /** Of the request; absent: there is none, or it is an empty JSON object. */
   readonly body?: Content;
   /** Of success. */

@@ -1,8 +1,16 @@
 /** What an agent has stored. */
 import { z } from "zod";
 import { agentRefSchema } from "../api.ts";
+import { digestSchema } from "../id.ts";
+import {
+  exportQuerySchema,
+  importQuerySchema,
+  importResponseSchema,
+  passphraseHeadersSchema,
+  SIGNER_HEADER,
+} from "../transfer.ts";
 import { verifyEventSchema, verifyQuerySchema } from "../verify.ts";
-import { lines } from "./route.ts";
+import { bytes, json, lines } from "./route.ts";
 import type { ApiRoute } from "./route.ts";
 
 const agent = z.object({ agent: agentRefSchema });
@@ -19,5 +27,33 @@ export const storeRoutes = {
     answers: [lines(verifyEventSchema)],
     mutates: false,
     scope: "read",
+  },
+  export: {
+    method: "GET",
+    path: "/v1/agents/:agent/export",
+    summary:
+      "Read the agent as one file: of a sleeping or stopped one, or from a named checkpoint.",
+    params: agent,
+    query: exportQuerySchema,
+    headers: passphraseHeadersSchema,
+    status: 200,
+    answers: [bytes],
+    answerHeaders: z.object({ [SIGNER_HEADER]: digestSchema }),
+    mutates: false,
+    scope: "admin",
+  },
+  import: {
+    method: "POST",
+    path: "/v1/agents/import",
+    summary: "Make a new agent from a file that was exported; it is not woken yet.",
+    query: importQuerySchema,
+    headers: passphraseHeadersSchema,
+    body: bytes,
+    status: 201,
+    answers: [json(importResponseSchema)],
+    mutates: true,
+    // The name is taken once: a repeat whose first answer is not known makes no second agent.
+    repeat: "again",
+    scope: "admin",
   },
 } as const satisfies Record<string, ApiRoute>;

@@ -26,8 +26,11 @@ import type {
   Verification,
 } from "../../core/ports/checkpoint-store.ts";
 import type { Clock } from "../../core/ports/clock.ts";
+import type { AgentExport, AgentImport, ExportRequest } from "../../core/ports/export-file.ts";
 import type { MemoryBase } from "../../core/ports/substrate.ts";
 import { FOLDER_MODE, syncFile, syncFolder, temporaryPath } from "../durable.ts";
+import { openImport } from "../export-file/read-import.ts";
+import { openExport } from "../export-file/write-export.ts";
 import type { KeyRing } from "../key-ring.ts";
 import { diskFull, isDiskFull, storeError } from "../store-error.ts";
 import { WorkPool } from "../work/pool.ts";
@@ -180,6 +183,21 @@ export class LocalCheckpointStore implements CheckpointStore {
     } catch (error) {
       throw storeError(error, `open checkpoint "${checkpoint}"`);
     }
+  }
+
+  async openExport(request: ExportRequest): Promise<AgentExport> {
+    try {
+      return await openExport(this.#context, request);
+    } catch (error) {
+      throw storeError(error, `export agent "${request.agent.name}"`);
+    }
+  }
+
+  async openImport(
+    bytes: AsyncIterable<Uint8Array>,
+    passphrase: string | null,
+  ): Promise<AgentImport> {
+    return await openImport(this.#context, bytes, passphrase);
   }
 
   async createLayer(agent: AgentId, layer: LayerId, diskBytes: number): Promise<void> {

@@ -101,6 +101,7 @@ class CheckpointWrite {
       substrate: draft.substrate,
       ...saved,
       disk: { image: draft.disk.image, layers: diskLayers, cleanliness: draft.disk.cleanliness },
+      ...(draft.importedFrom === undefined ? {} : { importedFrom: draft.importedFrom }),
     };
     const { file, digest } = encodeManifest(this.#context.keyRing.signing, manifest);
     const path = this.#folder.manifest(draft.checkpoint);

@@ -16,6 +16,7 @@ import type {
   SubstrateFacts,
   VerifiedPart,
 } from "@perdure/protocol";
+import type { ExportFiles } from "./export-file.ts";
 import type { PageBatch } from "./page.ts";
 import type { MemoryBase } from "./substrate.ts";
 
@@ -36,6 +37,7 @@ export interface CheckpointDraft {
     readonly layers: readonly LayerId[];
     readonly cleanliness: "clean" | "crash-consistent";
   };
+  readonly importedFrom?: NonNullable<Manifest["importedFrom"]>;
 }
 
 /** A machine's memory and devices at the cut. `pages` holds every page that may differ from `base`. */
@@ -88,7 +90,7 @@ export interface Verification {
   readonly known: Map<string, VerifiedPart>;
 }
 
-export interface CheckpointStore {
+export interface CheckpointStore extends ExportFiles {
   /** Makes the agent's folder and its key. Durable. Idempotent. */
   createAgent(agent: AgentId, tenant: string): Promise<void>;
   /** Destroys the agent's key first, then removes all of its files. Idempotent. */

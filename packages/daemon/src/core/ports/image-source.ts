@@ -76,4 +76,24 @@ export interface ImageSource {
 
   /** Every whole image on this host, by name, then id. Damaged ones are left out. */
   list(): Promise<Image[]>;
+
+  /** What the image says of itself, for `adopt` on another host. @throws `image_not_found` */
+  describe(id: Digest): Promise<string>;
+
+  /**
+   * Makes an image of files that lie elsewhere on this host and were verified: whole or not there, durable on
+   * return. It gets no name. Does nothing where it is there.
+   * @throws `export_invalid` where `description` is none of these files; `disk_full`
+   */
+  adopt(
+    description: string,
+    files: {
+      readonly kernel: ImageFile;
+      readonly initramfs: ImageFile;
+      readonly rootfs: ImageFile | null;
+    },
+  ): Promise<Image>;
+
+  /** Removes what an adoption or build that died left, unless one is under way. */
+  tidy(): Promise<void>;
 }
