@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent.h"
+#include "clock_source.h"
 #include "freezer.h"
 #include "loop.h"
 #include "operation.h"
@@ -40,6 +41,7 @@ void operation_info(uint32_t stream, const struct request *request) {
   field_put_number(answer, TAG_FROZEN, freezer_is_frozen() ? 1 : 0);
   field_put_number(answer, TAG_REALTIME_NS, realtime_ns());
   field_put_number(answer, TAG_MONOTONIC_NS, monotonic_ns());
+  clock_source_put(answer);
   answer_send(FRAME_RESPONSE, stream);
 }
 

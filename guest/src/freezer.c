@@ -20,6 +20,8 @@ static struct source events = {.fd = -1};
 static int freeze_file = -1;
 static struct timer look;
 static uint64_t next_look_ms;
+static bool is_wanted;        /* frozen, as far as the host asked */
+static uint64_t frozen_at_ns; /* 0: not frozen, or not seen yet */
 
 bool freezer_is_frozen(void) {
   return events.fd >= 0 && cgroup_event(events.fd, "frozen") == CGROUP_YES;
@@ -41,7 +43,10 @@ static void answer_all(enum operation op, enum status status, const char *messag
 static void look_now(void) {
   enum cgroup_answer frozen = cgroup_event(events.fd, "frozen");
   if (frozen == CGROUP_GONE) source_unwatch(&events); /* removed by someone inside */
-  if (frozen == CGROUP_YES) answer_all(OP_FREEZE, STATUS_OK, NULL);
+  if (frozen == CGROUP_YES) {
+    if (frozen_at_ns == 0 && is_wanted) frozen_at_ns = monotonic_ns();
+    answer_all(OP_FREEZE, STATUS_OK, NULL);
+  }
   if (frozen == CGROUP_NO) answer_all(OP_THAW, STATUS_OK, NULL);
   bool waiting = next_waiter(NULL, OP_FREEZE) != NULL || next_waiter(NULL, OP_THAW) != NULL;
   if (!waiting) timer_disarm(&look);
@@ -67,6 +72,13 @@ bool freezer_open(void) {
   return freeze_file >= 0 && source_watch(&events, EPOLLPRI);
 }
 
+uint64_t freezer_take_passed_ns(void) {
+  uint64_t now_ns = monotonic_ns();
+  uint64_t passed_ns = frozen_at_ns == 0 || now_ns < frozen_at_ns ? 0 : now_ns - frozen_at_ns;
+  if (frozen_at_ns != 0) frozen_at_ns = now_ns;
+  return passed_ns;
+}
+
 static void freeze_expired(struct stream *stream) {
   stream_answer(stream, STATUS_DEADLINE_EXCEEDED,
                 "The workload is not frozen yet; the request stays in place until a thaw");
@@ -90,10 +102,12 @@ static void change(uint32_t id, const struct request *request, bool freeze) {
     answer_status(id, STATUS_INTERNAL, message);
     return;
   }
+  is_wanted = freeze;
   if (freeze) {
     timers_pause();
     answer_all(OP_THAW, STATUS_CANCELLED, "A freeze came after it");
   } else {
+    frozen_at_ns = 0;
     timers_resume();
     answer_all(OP_FREEZE, STATUS_CANCELLED, "A thaw came after it");
   }
@@ -111,5 +125,7 @@ void operation_thaw(uint32_t id, const struct request *request) { change(id, req
 
 void freezer_thaw(void) {
   if (events.fd < 0 || !cgroup_set_frozen(freeze_file, false)) return;
+  is_wanted = false;
+  frozen_at_ns = 0;
   timers_resume();
 }

@@ -9,10 +9,16 @@
 #define PERDURE_FREEZER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 bool freezer_open(void);
 /* What cgroup.events says. */
 bool freezer_is_frozen(void);
+/*
+ * Nanoseconds of CLOCK_MONOTONIC since the workload was first seen frozen, or since this was last asked; 0 where
+ * that is not known. Later than the freeze of each thread, so never more than what passed for it.
+ */
+uint64_t freezer_take_passed_ns(void);
 /* A thaw without an answer, for a shutdown. */
 void freezer_thaw(void);
 

@@ -24,6 +24,7 @@
 #include "agent.h"
 #include "boot.h"
 #include "cgroup.h"
+#include "clock_source.h"
 #include "freezer.h"
 #include "hook_folder.h"
 #include "job.h"
@@ -103,6 +104,7 @@ static void open_files(void) {
   activity_open();
   timers_open();
   terminals_open();
+  clock_source_open();
 }
 
 static int run_machine(void) {

@@ -38,6 +38,8 @@ static const operation_function OPERATIONS[] = {
     [OP_REMOVE_PATH] = operation_remove_path,
     [OP_WATCH] = operation_watch,
     [OP_ACTIVITY] = operation_activity,
+    [OP_CLOCK_SOURCE] = operation_clock_source,
+    [OP_FROZEN_WAITS] = operation_frozen_waits,
 };
 
 #define OPERATION_LIMIT (sizeof OPERATIONS / sizeof OPERATIONS[0])

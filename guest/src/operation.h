@@ -19,6 +19,8 @@ void operation_info(uint32_t stream, const struct request *request);
 void operation_ping(uint32_t stream, const struct request *request);
 void operation_clock_adjust(uint32_t stream, const struct request *request);
 void operation_entropy(uint32_t stream, const struct request *request);
+/* clock_source.c */
+void operation_clock_source(uint32_t stream, const struct request *request);
 /* memory.c */
 /* Opens what DROP_CACHES writes to; once, before the loop. */
 void memory_open(void);
@@ -27,6 +29,8 @@ void operation_drop_caches(uint32_t stream, const struct request *request);
 /* freezer.c */
 void operation_freeze(uint32_t stream, const struct request *request);
 void operation_thaw(uint32_t stream, const struct request *request);
+/* frozen_waits.c */
+void operation_frozen_waits(uint32_t stream, const struct request *request);
 /* identity.c */
 /* Opens what GENERATION writes to; once, before the loop. */
 void identity_open(void);

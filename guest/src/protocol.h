@@ -75,6 +75,8 @@ enum operation {
   OP_REMOVE_PATH = 28,
   OP_WATCH = 29,
   OP_ACTIVITY = 30,
+  OP_CLOCK_SOURCE = 31,
+  OP_FROZEN_WAITS = 32,
 };
 
 #define OP_FIRST_OF_VERSION_2 OP_RESIZE

@@ -528,6 +528,69 @@ def _(guest):
     assert link.attach(process).read_to_end()["timedOut"] == 1
 
 
+WAITER = """
+import ctypes, select, sys, threading, time
+took = {}
+def run(name, wait):
+    began = time.monotonic()
+    wait()
+    took[name] = time.monotonic() - began
+# Read again by the kernel at the thaw, and so by no loop of Python's.
+libc = ctypes.CDLL(None)
+times = [(ctypes.c_long * 2)(3, 0) for _ in range(3)]
+waits = dict(
+    select=lambda: libc.syscall(23, 0, None, None, None, times[0]),
+    pselect=lambda: libc.syscall(270, 0, None, None, None, times[1], None),
+    ppoll=lambda: libc.syscall(271, None, 0, times[2], None, 8),
+)
+threads = [threading.Thread(target=run, args=item) for item in waits.items()]
+for thread in threads: thread.start()
+print("ready", flush=True)
+for thread in threads: thread.join()
+print(*[f"{name}={took[name]:.3f}" for name in waits])
+"""
+
+
+@test("FROZEN_WAITS takes the time of the freeze off select, pselect and ppoll", needs_cgroup=True)
+def _(guest):
+    link = guest.link
+    fails("bad_request", link.call, "FROZEN_WAITS")
+    took = {}
+    for shortened in [False, True]:
+        process = link.spawn([sys.executable, "-c", WAITER])
+        reader = link.attach(process)
+        while b"ready\n" not in reader.out:
+            reader.step()
+        time.sleep(0.5)
+        link.call("FREEZE", deadlineMs=2000)
+        time.sleep(1.5)
+        if shortened:
+            assert link.call("FROZEN_WAITS") == {"value": 3}
+            assert link.call("FROZEN_WAITS")["value"] <= 3  # only what has passed since
+        link.call("THAW")
+        fails("bad_request", link.call, "FROZEN_WAITS")
+        reader.read_to_end()
+        words = reader.out.decode().split()[1:]
+        took[shortened] = {name: float(s) for name, s in (word.split("=") for word in words)}
+    for name in ["select", "pselect", "ppoll"]:
+        # Without it the rest begins again at the thaw.
+        assert took[False][name] > 4.2, took
+        assert 2.99 < took[True][name] < 4.2, took
+
+
+@test("INFO tells what the kernel keeps time by, and a test host's clock is left alone")
+def _(guest):
+    info = guest.link.call("INFO")
+    with open("/sys/devices/system/clocksource/clocksource0/current_clocksource") as file:
+        source = file.read().strip()
+    assert info["name"] == source, info
+    time.sleep(1.1)
+    if source == "tsc":
+        assert 1e8 < guest.link.call("INFO")["value"] < 1e10
+    fails("bad_request", guest.link.call, "CLOCK_SOURCE")
+    fails("not_supported", guest.link.call, "CLOCK_SOURCE", name=source)
+
+
 @test("a frozen tree can be killed, and an epoch does not touch the freezer", needs_cgroup=True)
 def _(guest):
     link = guest.link

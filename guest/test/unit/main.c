@@ -15,5 +15,6 @@ int main(void) {
   unit_known_timers();
   unit_figures();
   unit_random_names();
+  unit_frozen_waits();
   return checks_report("unit");
 }

@@ -18,5 +18,6 @@ void unit_watch_trees(void);
 void unit_known_timers(void);
 void unit_figures(void);
 void unit_random_names(void);
+void unit_frozen_waits(void);
 
 #endif
