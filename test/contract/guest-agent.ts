@@ -49,6 +49,7 @@ export async function openGuestAgent(): Promise<GuestLinkSubject> {
 
   const missing: Partial<Record<GuestCapability, string>> = {
     entropy: "The agent leaves the random pool of a test host alone",
+    "clock-source": "The agent leaves the clock of a test host alone",
     "drop-caches": "The agent leaves the caches of a test host alone",
   };
   if (speaks() < 2) missing["version-2"] = `${BINARY} is of an older version of the protocol`;

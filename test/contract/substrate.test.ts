@@ -21,11 +21,13 @@ class FakeProgram implements GuestModel {
   readonly #seat: GuestSeat;
   #held: Uint8Array;
   #ticks: number;
+  #monotonicMs: number;
 
   constructor(seat: GuestSeat, saved: Uint8Array | null) {
     this.#seat = seat;
     const state = Buffer.from(saved ?? new Uint8Array(HEAD_BYTES));
     this.#ticks = state.readDoubleLE(0);
+    this.#monotonicMs = state.readDoubleLE(8);
     this.#held = state.subarray(HEAD_BYTES);
   }
 
@@ -44,6 +46,7 @@ class FakeProgram implements GuestModel {
   save(): Uint8Array {
     const head = Buffer.alloc(HEAD_BYTES);
     head.writeDoubleLE(this.#ticks, 0);
+    head.writeDoubleLE(this.#monotonicMs, 8);
     return Buffer.concat([head, this.#held]);
   }
 
@@ -64,6 +67,14 @@ class FakeProgram implements GuestModel {
 
   readDisk(offset: number, bytes: number): Promise<string> {
     return Promise.resolve(this.#seat.disk?.read(`${offset}+${bytes}`) ?? "");
+  }
+
+  advance(ms: number): void {
+    this.#monotonicMs += ms;
+  }
+
+  clocks(): Promise<{ monotonicMs: number; bootMs: number }> {
+    return Promise.resolve({ monotonicMs: this.#monotonicMs, bootMs: this.#monotonicMs });
   }
 
   ticks(): Promise<number> {
@@ -119,6 +130,7 @@ async function fakeSubject(): Promise<SubstrateSubject> {
       held: () => program(id).held(),
       writeDisk: (offset, bytes, seed) => program(id).writeDisk(offset, bytes, seed),
       readDisk: (offset, bytes) => program(id).readDisk(offset, bytes),
+      clocks: () => program(id).clocks(),
       ticks: () => program(id).ticks(),
       end: (how) => program(id).fall(how),
       close: () => undefined,

@@ -41,12 +41,17 @@ function createLink(wire: GuestWire): GuestLink {
         bootId: guest.memory.bootId,
         generation: guest.memory.generation,
         frozen: guest.memory.frozen,
+        clock: { source: guest.memory.clockSource, tscHz: 2_000_000_000 },
       })),
     setClock: (deadlineMs) =>
       wire.control("setClock", deadlineMs, (guest) => {
-        guest.setClock();
-        return { skewMs: guest.wallSkewMs, boundMs: 0.5, roundTrips: 5 };
+        const movedMs = guest.setClock();
+        return { skewMs: guest.wallSkewMs, boundMs: 0.5, roundTrips: 5, movedMs };
       }),
+    useClockSource: (name) =>
+      wire.control("useClockSource", 5000, (guest) => void (guest.memory.clockSource = name)),
+    shortenFrozenWaits: () =>
+      wire.control("shortenFrozenWaits", 5000, (guest) => guest.shortenFrozenWaits()),
     addEntropy: (bytes) =>
       wire.control("addEntropy", 5000, (guest) => {
         if (bytes.length >= 32) guest.memory.reseeds++;

@@ -37,6 +37,11 @@ interface Memory {
   machineId: string;
   reseeds: number;
   wallMs: number;
+  /** Time that passed on its monotonic clock by being moved, over all its wakes. */
+  advancedMs: number;
+  /** Of that, what passed since the freeze and was not taken off waits yet. */
+  waitsBehindMs: number;
+  clockSource: string;
   nextProcess: number;
   /** The guest's monotonic clock at the cut: it stands still while the CPUs do. */
   monotonicMs: number;
@@ -103,8 +108,26 @@ export class Guest implements GuestModel {
     return this.#wallOffsetMs;
   }
 
-  setClock(): void {
+  /** Returns how far it was moved. */
+  setClock(): number {
+    const movedMs = this.skewMs - this.#wallOffsetMs;
     this.#wallOffsetMs = this.skewMs;
+    return movedMs;
+  }
+
+  /** The machine's clock was moved while it stood still. Only one that keeps time by it notices. */
+  advance(ms: number): void {
+    if (this.memory.clockSource !== "tsc") return;
+    this.memory.wallMs += ms;
+    this.memory.monotonicMs += ms;
+    this.memory.advancedMs += ms;
+    this.memory.waitsBehindMs += ms;
+  }
+
+  shortenFrozenWaits(): number {
+    if (!this.memory.frozen) throw new PerdureError("bad_request", "Nothing is frozen");
+    this.memory.waitsBehindMs = 0;
+    return 0;
   }
 
   setIdentity(identity: GuestIdentity): void {
@@ -245,6 +268,9 @@ function bootMemory(seat: GuestSeat): Memory {
     machineId: "image",
     reseeds: 0,
     wallMs: 0,
+    advancedMs: 0,
+    waitsBehindMs: 0,
+    clockSource: "tsc",
     nextProcess: 1,
     monotonicMs: 0,
     programs: [],

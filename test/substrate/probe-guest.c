@@ -18,6 +18,7 @@
 #include <sys/reboot.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FRAME = 48, MAGIC = 16 };
@@ -145,6 +146,18 @@ static void flood(const char *path, size_t bytes)
   say("ok");
 }
 
+static void clocks(void)
+{
+  char line[64];
+  struct timespec monotonic, boot;
+
+  clock_gettime(CLOCK_MONOTONIC, &monotonic);
+  clock_gettime(CLOCK_BOOTTIME, &boot);
+  snprintf(line, sizeof line, "ok %.3f %.3f", monotonic.tv_sec * 1e3 + monotonic.tv_nsec / 1e6,
+           boot.tv_sec * 1e3 + boot.tv_nsec / 1e6);
+  say(line);
+}
+
 static void obey(const char *word, unsigned long a, unsigned long b, unsigned long c)
 {
   char line[64];
@@ -161,7 +174,9 @@ static void obey(const char *word, unsigned long a, unsigned long b, unsigned lo
   else if (strcmp(word, "ticks") == 0) {
     snprintf(line, sizeof line, "ok %lu", (unsigned long)ticks);
     say(line);
-  } else if (strcmp(word, "flood-link") == 0)
+  } else if (strcmp(word, "clocks") == 0)
+    clocks();
+  else if (strcmp(word, "flood-link") == 0)
     flood(NULL, a);
   else if (strcmp(word, "flood-console") == 0)
     flood("/dev/console", a);

@@ -52,6 +52,11 @@ export class ProbeGuest implements TestGuest {
     return this.#ask(`read ${offset} ${bytes}`);
   }
 
+  async clocks(): Promise<{ monotonicMs: number; bootMs: number }> {
+    const [monotonicMs = NaN, bootMs = NaN] = (await this.#ask("clocks")).split(" ").map(Number);
+    return { monotonicMs, bootMs };
+  }
+
   async ticks(): Promise<number> {
     return Number(await this.#ask("ticks"));
   }

@@ -17,6 +17,15 @@ import { machineShapeSchema } from "./agent.ts";
 
 export const PAGE_BYTES = 4096;
 
+/** What a guest's kernel keeps time by. */
+export const guestClockSchema = z.object({
+  /** As the kernel names its source of time: `tsc`, `acpi_pm`, `kvm-clock`… */
+  source: z.string().max(64),
+  /** Ticks of the time stamp counter that the kernel takes for one second. Null: not known. */
+  tscHz: z.number().int().positive().nullable(),
+});
+export type GuestClockFacts = z.infer<typeof guestClockSchema>;
+
 /** What the VM ran on. A wake compares every field with the host and the agent's settings. */
 export const substrateFactsSchema = z.object({
   /** Kind of VMM: `qemu`; `fake` in tests. */
@@ -34,6 +43,10 @@ export const substrateFactsSchema = z.object({
   accelerator: z.enum(["tcg", "kvm", "none"]),
   /** Frequency of the guest's time stamp counter. 0: not known. */
   tscKhz: z.number().int().nonnegative(),
+  /** What of a guest's clocks the VMM can move at a wake: its time stamp counter. Absent: none. */
+  movableClock: z.enum(["tsc"]).optional(),
+  /** What the guest said at the cut of what it keeps time by. Absent: guest agents from before do not tell. */
+  guestClock: guestClockSchema.optional(),
   kernel: digestSchema,
   initramfs: digestSchema,
   /** Protocol version of the guest agent inside. */

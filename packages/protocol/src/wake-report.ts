@@ -46,7 +46,13 @@ export const wakeReportSchema = z.object({
   awayMs: z.number().int().nonnegative(),
   /** The guest's wall clock against the host's: error after setting, and the bound it is known to. */
   clock: z
-    .object({ skewMs: z.number(), boundMs: z.number(), roundTrips: z.number().int() })
+    .object({
+      skewMs: z.number(),
+      boundMs: z.number(),
+      roundTrips: z.number().int(),
+      /** How far it was moved for that. Absent in reports of older daemons. */
+      movedMs: z.number().optional(),
+    })
     .nullable(),
   entropyBytes: z.number().int().nonnegative(),
   /** Which cut this generation started from. */

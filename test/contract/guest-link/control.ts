@@ -24,6 +24,40 @@ export function controlTests(rig: GuestLinkRig): void {
       link.close("test");
     });
 
+    test("the clock's own measure tells how far it was moved", async (context) => {
+      rig.needs(context, "clock");
+      const link = await rig.synced();
+      await link.setClock(DEADLINE_MS);
+      const { movedMs } = await link.setClock(DEADLINE_MS);
+      expect(Math.abs(movedMs)).toBeLessThan(1000);
+      link.close("test");
+    });
+
+    test("info tells what the kernel keeps time by, and it is changed to none that it does not know", async (context) => {
+      const link = await rig.synced();
+      const before = (await link.info(DEADLINE_MS)).clock;
+      expect(before?.source).toMatch(/^[a-z_-]+$/);
+      expect(before?.tscHz ?? 1e9).toBeGreaterThan(1e8);
+      await refuses(link.useClockSource("no-such-source"), "not_supported");
+      rig.needs(context, "clock-source");
+      await link.useClockSource("acpi_pm");
+      expect((await link.info(DEADLINE_MS)).clock?.source).toBe("acpi_pm");
+      await link.useClockSource("tsc");
+      expect((await link.info(DEADLINE_MS)).clock?.source).toBe("tsc");
+      link.close("test");
+    });
+
+    test("waits are shortened while the workload is frozen, and not otherwise", async (context) => {
+      rig.needs(context, "freeze");
+      const link = await rig.synced();
+      await refuses(link.shortenFrozenWaits(), "bad_request");
+      await link.freeze(DEADLINE_MS);
+      expect(await link.shortenFrozenWaits()).toBe(0);
+      await link.thaw();
+      await refuses(link.shortenFrozenWaits(), "bad_request");
+      link.close("test");
+    });
+
     test("entropy is taken, 32 to 512 bytes", async (context) => {
       const link = await rig.synced();
       await refuses(link.addEntropy(new Uint8Array(31)), "bad_request");

@@ -4,6 +4,7 @@ import type { GuestLink } from "../../../packages/daemon/src/core/ports/guest-li
 export type GuestCapability =
   | "freeze"
   | "clock"
+  | "clock-source"
   | "entropy"
   | "identity"
   | "generation"

@@ -5,6 +5,7 @@
 import type { Digest } from "@perdure/protocol";
 import type { TestContext } from "vitest";
 import type {
+  ClockAdvance,
   DiskChain,
   Machine,
   MachineSpec,
@@ -83,19 +84,19 @@ export class SubstrateRig {
   }
 
   /** A spare with the cut in it and a new layer on top, paused. */
-  async load(cut: Cut, prepared = false): Promise<Woken> {
+  async load(cut: Cut, prepared = false, advance?: ClockAdvance): Promise<Woken> {
     const machine = this.mine(await this.substrate.takeSpare(this.spec));
     const guest = this.guestOf(machine);
     const layerPaths = [...cut.layers, await this.subject.newLayer()];
     const chain = { imagePath: null, layerPaths };
     if (prepared) await machine.prepareWake(chain);
     await Promise.all([machine.attachDisk(chain), machine.injectMemory(batchesOf(cut))]);
-    await machine.loadDevices(cut.devices);
+    await machine.loadDevices(cut.devices, advance);
     return { machine, guest, chain };
   }
 
-  async wake(cut: Cut, prepared = false): Promise<Woken> {
-    const woken = await this.load(cut, prepared);
+  async wake(cut: Cut, prepared = false, advance?: ClockAdvance): Promise<Woken> {
+    const woken = await this.load(cut, prepared, advance);
     await woken.machine.run();
     await woken.guest.ready();
     return woken;

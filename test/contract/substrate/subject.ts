@@ -16,6 +16,8 @@ export interface TestGuest {
   /** Writes through to the disk; the checksum. */
   writeDisk(offset: number, bytes: number, seed: number): Promise<string>;
   readDisk(offset: number, bytes: number): Promise<string>;
+  /** Its monotonic clock, and the one that counts suspended time too. */
+  clocks(): Promise<{ readonly monotonicMs: number; readonly bootMs: number }>;
   /** Grows while it runs. */
   ticks(): Promise<number>;
   end(how: "reset" | "shutdown" | "panic"): void;

@@ -22,6 +22,34 @@ export function wakeTests(rig: SubstrateRig): void {
     await refuses(machine.attachDisk(chain), "machine_failed");
   });
 
+  test("the time by which a clock is moved has passed on the guest's monotonic clock, at once", async () => {
+    const { movableClock } = await rig.substrate.facts(rig.spec);
+    expect(movableClock).toBe("tsc");
+    const first = await rig.wake(rig.template);
+    const before = await first.guest.clocks();
+    const cut = await rig.cutOf(first.machine, first.chain);
+    for (const ms of [0, 600_000, 36_000_000, 30 * 86_400_000]) {
+      const { machine, guest } = await rig.wake(cut, false, { ms, tscHz: null });
+      const after = await guest.clocks();
+      const passedMs = after.monotonicMs - before.monotonicMs;
+      // A rate that is not the guest's own is right to within a tenth of a thousandth.
+      expect(passedMs).toBeGreaterThanOrEqual(ms * 0.9999);
+      expect(passedMs).toBeLessThan(ms * 1.0001 + 60_000);
+      expect(after.bootMs - after.monotonicMs).toBeCloseTo(before.bootMs - before.monotonicMs, -1);
+      expect(await guest.readDisk(0, DISK_BYTES)).toBe(rig.onDisk);
+      guest.close();
+      await machine.kill();
+    }
+  });
+
+  test("an advance that cannot be is refused before anything is loaded", async () => {
+    const spare = rig.mine(await rig.substrate.takeSpare(rig.spec));
+    for (const ms of [-1, Number.NaN, 401 * 86_400_000]) {
+      await refuses(spare.loadDevices(rig.template.devices, { ms, tscHz: null }), "machine_failed");
+    }
+    await refuses(spare.loadDevices(rig.template.devices, { ms: 1, tscHz: -1 }), "machine_failed");
+  });
+
   test("device state that is none is refused", async () => {
     const spare = rig.mine(await rig.substrate.takeSpare(rig.spec));
     await refuses(spare.loadDevices(new Uint8Array(1000)), "machine_failed");

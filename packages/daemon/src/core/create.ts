@@ -146,6 +146,7 @@ async function wakeFromTemplate(actor: Actor): Promise<void> {
     },
     otherCut: null,
     headAfter: null,
+    advanceClock: false,
   });
 }
 

@@ -74,6 +74,7 @@ export function wakeFork(fork: Actor, source: ForkSource, hot: HotChild | null):
       cut: cutOf(source.row),
       otherCut: null,
       headAfter: null,
+      advanceClock: false,
     });
   });
 }

@@ -4,6 +4,7 @@ import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { forkSource, makeForkFolder, openedFork, type ForkSource } from "./fork-files.ts";
 import type { HotChild, HotUse } from "./hot-children.ts";
+import { planClock } from "./guest-clock.ts";
 import { engineLimits } from "./limit.ts";
 import { loadState, takeSpare } from "./load.ts";
 import { verifiedChecks } from "./opened.ts";
@@ -64,6 +65,8 @@ async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
     await machine.prepareWake(chain);
     await loadState(machine, state, chain, loaded);
     await Promise.all([machine.run(), link.sync(row.generation, engineLimits.syncMs)]);
+    const { source } = planClock(opened.manifest.substrate, machine.facts, null);
+    if (source !== null) await link.useClockSource(source);
     const { frozen } = await link.info(engineLimits.gateMs);
     await machine.pause();
     if (!frozen) throw new PerdureError("freeze_timeout", "The workload is not frozen");

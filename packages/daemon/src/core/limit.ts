@@ -30,6 +30,12 @@ export const engineLimits = {
   skewWantedMs: 50,
   /** Above this the agent is not let out. */
   skewRefusedMs: 500,
+  /** How far a guest's monotonic clock is moved at most; longer away counts as this. */
+  clockAdvanceMs: 400 * 24 * 3_600_000,
+  /** How far off the wall clock may be after such a move: the time away is known to this. */
+  clockAdvanceSlackMs: 2_000,
+  /** Two hosts' time stamp counters run alike within this. What a kernel tells of its own is good to half of it. */
+  tscRateTolerance: 0.001,
   hooksMs: 10_000,
   /** SIGTERM to the workload until SIGKILL, at stop. */
   shutdownMs: 10_000,

@@ -3,7 +3,7 @@ import type { Actor } from "./actor.ts";
 import { assertCompatible } from "./compatibility.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { PageBatch } from "./ports/page.ts";
-import type { DiskChain, Machine, MachineSpec } from "./ports/substrate.ts";
+import type { ClockAdvance, DiskChain, Machine, MachineSpec } from "./ports/substrate.ts";
 import type { SubstrateFacts } from "@perdure/protocol";
 
 /** Memory over the base, and devices. */
@@ -29,18 +29,24 @@ export async function connect(actor: Actor, machine: Machine): Promise<GuestLink
   return actor.hold(await actor.parts.links.connect(machine.linkPath));
 }
 
+export interface Loading {
+  /** How far the guest's clock is moved; asked as late as can be, because it begins to run a moment later. */
+  readonly advance: () => ClockAdvance | null;
+  readonly mark: (phase: string) => void;
+}
+
 /** @param memory what `injectMemory` returned; awaited with the disk */
 export async function loadState(
   machine: Machine,
   state: SavedState,
   chain: DiskChain,
   memory: Promise<void>,
-  mark: (phase: string) => void = () => undefined,
+  { advance, mark }: Loading = { advance: () => null, mark: () => undefined },
 ): Promise<void> {
   await machine.attachDisk(chain);
   mark("disk");
   await memory;
   mark("memory");
-  await machine.loadDevices(state.devices);
+  await machine.loadDevices(state.devices, advance() ?? undefined);
   mark("devices");
 }

@@ -26,6 +26,7 @@ import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
 import { startEntrypoint, withChecks } from "./entrypoint.ts";
 import { whyFailed } from "./fail.ts";
+import { noClockPlan, planClock, shortenWaits, type ClockPlan } from "./guest-clock.ts";
 import type { HotChild } from "./hot-children.ts";
 import { engineLimits } from "./limit.ts";
 import { connect, loadState, takeSpare, type SavedState } from "./load.ts";
@@ -53,6 +54,8 @@ export interface Origin {
   readonly otherCut: WakeReport["otherCut"];
   /** The newest checkpoint once the agent was let out from here. */
   readonly headAfter: Head | null;
+  /** Whether the guest's monotonic clock counts the time away: somebody inside waits for a time. */
+  readonly advanceClock: boolean;
 }
 
 /** Gives the agent a machine and lets it out. Holds the lane. @returns the wake report, also stored */
@@ -117,6 +120,12 @@ async function attemptNow(
   layer.catch(() => undefined); // Awaited before the machine gets it, or after the machine was ended.
   let memory = Promise.resolve();
   let report: WakeReport | null = null;
+  let clocks = noClockPlan;
+  const planNow = (facts: SubstrateFacts): ClockPlan => {
+    const { advanceClock, capturedOn, cut } = origin;
+    const awayMs = advanceClock ? parts.clock.nowMs() - cut.atMs : null;
+    return capturedOn === null ? noClockPlan : planClock(capturedOn, facts, awayMs);
+  };
   try {
     const chain = await actor.disk([...origin.lowerLayers, topLayer]);
     machine ??= await takeMachine(actor, origin, spec, chain, layer);
@@ -146,7 +155,11 @@ async function attemptNow(
     phases.mark("claim");
 
     if (origin.state !== null) {
-      await loadState(machine, origin.state, chain, memory, (phase) => phases.mark(phase));
+      const { facts } = machine;
+      await loadState(machine, origin.state, chain, memory, {
+        advance: () => (clocks = planNow(facts)).advance,
+        mark: (phase) => phases.mark(phase),
+      });
     }
     // The first words wait in the link when the guest begins to run.
     const synced =
@@ -164,6 +177,7 @@ async function attemptNow(
       generation,
       identity: origin.identity,
       restored: origin.state !== null || hot !== null,
+      clocks,
       verified: origin.verified,
       draft: {
         version: 1,
@@ -211,7 +225,7 @@ async function attemptNow(
   actor.watch();
   await actor.step(`${verb}.let-out`);
   try {
-    report = await letOut(actor, report, phases);
+    report = await letOut(actor, report, clocks, phases);
   } catch (error) {
     throw await whyFailed(actor, machine, `its ${verb}`, error);
   }
@@ -245,10 +259,16 @@ async function bar(actor: Actor, report: WakeReport, from: Lease["fallback"]): P
  * Hooks, thaw, and the link opened for users. The agent counts as let out already: a guest that does not
  * answer here is connected to again, and whatever comes of that, the agent stays awake.
  */
-async function letOut(actor: Actor, report: WakeReport, phases: Phases): Promise<WakeReport> {
+async function letOut(
+  actor: Actor,
+  report: WakeReport,
+  clocks: ClockPlan,
+  phases: Phases,
+): Promise<WakeReport> {
   const link = actor.requireLink();
   const checks = [...report.checks, ...(await runHooks(link))];
   try {
+    if (clocks.advance !== null) checks.push(...(await checkWaits(link)));
     await link.thaw();
     link.letOut();
   } catch (error) {
@@ -271,6 +291,14 @@ async function letOut(actor: Actor, report: WakeReport, phases: Phases): Promise
     actor.parts.log("warn", "The last of a wake report could not be stored", { message });
   }
   return final;
+}
+
+/** Part of the clock's move, so that it is said only where it failed. */
+async function checkWaits(link: GuestLink): Promise<GateCheck[]> {
+  const why = await shortenWaits(link);
+  if (why === null) return [];
+  const detail = `Waits in select and ppoll may last longer by the time away: ${why}`;
+  return [{ check: "clock-waits", outcome: "notice", detail }];
 }
 
 async function runHooks(link: GuestLink): Promise<GateCheck[]> {

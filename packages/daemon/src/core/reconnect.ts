@@ -5,6 +5,7 @@
  */
 import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
+import { shortenWaits } from "./guest-clock.ts";
 import { engineLimits } from "./limit.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { Machine } from "./ports/substrate.ts";
@@ -17,6 +18,8 @@ export async function connectAgain(actor: Actor): Promise<GuestLink> {
   try {
     await link.sync(actor.agent.generation, engineLimits.syncMs);
     checkClock(await link.setClock(engineLimits.clockMs));
+    // A wake that moved the clock may have ended before it came to this.
+    await shortenWaits(link);
     await link.thaw();
   } catch (error) {
     link.close("the guest did not answer");

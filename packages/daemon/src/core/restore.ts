@@ -62,6 +62,7 @@ async function fromHotChild(
     cut: cutOf(row),
     otherCut,
     headAfter: { checkpoint: row.id, continued: true },
+    advanceClock: false,
   });
 }
 

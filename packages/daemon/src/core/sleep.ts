@@ -11,9 +11,11 @@
  */
 import { PAGE_BYTES, PerdureError, type LayerId } from "@perdure/protocol";
 import { isPast, type Actor } from "./actor.ts";
+import { atOnce } from "./at-once.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
+import { guestClockFacts } from "./guest-clock.ts";
 import { engineLimits } from "./limit.ts";
 import { tidyMemory } from "./guest-memory.ts";
 import { assertNameFree } from "./keep.ts";
@@ -54,6 +56,8 @@ export async function sleep(
         ? (attendance?.waitDueMs ?? null)
         : ((await attendance?.lookForWait()) ?? null);
     const layers = actor.newestLayers();
+    // Answered while the guest flushes.
+    const clock = guestClockFacts(link);
     if (link !== null) await flushed(link, engineLimits.flushMs);
     // What is not on the disk yet cannot be dropped.
     const inUse = link === null ? null : await tidyMemory(actor, machine, link);
@@ -71,7 +75,7 @@ export async function sleep(
         name: null,
         layers,
         quiet,
-        substrate: machine.facts,
+        substrate: { ...machine.facts, ...(await clock) },
       });
       const published = await parts.checkpoints.write(
         draft,
@@ -150,7 +154,7 @@ async function cutAndPublish(
     await parts.checkpoints.createLayer(actor.id, nextTop, shape.diskBytes);
     await parts.checkpoints.syncLayer(actor.id, nextTop);
     await machine.prepareCut(parts.checkpoints.layerPath(actor.id, nextTop));
-    await link.flush(engineLimits.flushMs);
+    const [clock] = await atOnce([guestClockFacts(link), link.flush(engineLimits.flushMs)]);
     // Recorded before the switch: an empty layer above the real top reads the same, a missing one loses data.
     await actor.save({ lease: { ...lease, lowerLayers: layers, topLayer: nextTop } });
     await actor.step("checkpoint.layer-recorded");
@@ -168,7 +172,7 @@ async function cutAndPublish(
       name,
       layers,
       quiet: { frozen: true, clean: cut.clean },
-      substrate: machine.facts,
+      substrate: { ...machine.facts, ...clock },
     });
     const published = await parts.checkpoints.write(
       draft,

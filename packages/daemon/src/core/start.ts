@@ -36,6 +36,7 @@ export async function startCold(
     base: { kind: "zero" },
     state: null,
     capturedOn: null,
+    advanceClock: false,
     verified: [
       {
         check: "memory",

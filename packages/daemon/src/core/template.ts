@@ -8,9 +8,11 @@ import {
   type Digest,
   type ErrorCode,
   type MachineShape,
+  type SubstrateFacts,
 } from "@perdure/protocol";
 import { bootFiles } from "./actor.ts";
 import { defaultUser } from "./exec-default.ts";
+import { guestClockFacts } from "./guest-clock.ts";
 import { engineLimits } from "./limit.ts";
 import type { Parts } from "./parts.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
@@ -64,8 +66,8 @@ export async function ensureTemplate(
         draft.basePath,
       );
       try {
-        const devices = await bootAndFreeze(parts, machine, image);
-        return { substrate: facts, devices };
+        const { devices, ...clock } = await bootAndFreeze(parts, machine, image);
+        return { substrate: { ...facts, ...clock }, devices };
       } catch (error) {
         const tail = await machine.consoleTail().catch(() => "");
         throw new PerdureError(
@@ -85,18 +87,23 @@ export async function ensureTemplate(
   return built;
 }
 
-async function bootAndFreeze(parts: Parts, machine: Machine, image: Image): Promise<Uint8Array> {
+async function bootAndFreeze(
+  parts: Parts,
+  machine: Machine,
+  image: Image,
+): Promise<Pick<SubstrateFacts, "guestClock"> & { readonly devices: Uint8Array }> {
   const link = await parts.links.connect(machine.linkPath);
   try {
     await machine.run();
     await link.sync(0, engineLimits.bootMs);
     await link.setClock(engineLimits.clockMs);
     if (image.rootfs !== null) await warm(link, image);
+    const clock = await guestClockFacts(link);
     await link.flush(engineLimits.flushMs);
     await link.freeze(engineLimits.freezeMs);
     await link.flush(engineLimits.flushFrozenMs);
     await machine.pause();
-    return await machine.saveDevices();
+    return { devices: await machine.saveDevices(), ...clock };
   } finally {
     link.close("the template is done");
   }

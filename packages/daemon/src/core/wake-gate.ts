@@ -7,6 +7,7 @@
  * What is refused here ends the attempt: nothing was let out, so the checkpoint may be tried again.
  */
 import { PerdureError, type GateCheck, type WakeReport } from "@perdure/protocol";
+import { checkClockPlan, type ClockPlan } from "./guest-clock.ts";
 import { engineLimits } from "./limit.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { GuestClock, GuestIdentity, GuestLink } from "./ports/guest-link.ts";
@@ -17,6 +18,8 @@ export interface GateRequest {
   readonly generation: number;
   /** Set where the agent becomes another computer (create, fork). */
   readonly identity: GuestIdentity | null;
+  /** What was done, and is to be done, about the guest's clocks. */
+  readonly clocks: ClockPlan;
   /** False where the VM was booted: there is no workload yet. */
   readonly restored: boolean;
   /** What was verified before the VM ran. */
@@ -34,6 +37,8 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
   const checks: GateCheck[] = [...request.verified];
 
   const { entropyBytes } = engineLimits;
+  // Before the wall clock is set: at a wrong rate it would not stay right.
+  if (request.clocks.source !== null) await link.useClockSource(request.clocks.source);
   const [info, clock] = await Promise.all([
     link.info(engineLimits.gateMs),
     link.setClock(engineLimits.gateMs),
@@ -42,7 +47,7 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
   ]);
   if (!info.frozen) await link.freeze(engineLimits.freezeMs);
   checks.push(checkFrozen(info.frozen, request.restored));
-  checks.push(checkClock(clock), {
+  checks.push(checkClock(clock), ...checkClockPlan(request.clocks, clock.movedMs), {
     check: "entropy",
     outcome: "passed",
     detail: `The kernel's generator was reseeded with ${entropyBytes} bytes of the host's.`,

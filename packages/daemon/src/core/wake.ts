@@ -68,6 +68,8 @@ export async function continueFrom(
     },
     otherCut,
     headAfter: { checkpoint, continued: true },
+    // Else time-outs between programs would end that nobody was awake to keep (docs/decisions/time-asleep-counts-where-somebody-waits.md).
+    advanceClock: route === "wake" && agent.waitDueMs !== null,
   });
 }
 

@@ -69,6 +69,7 @@ describe("setting the guest's clock", () => {
       expect(Math.abs(world.skewMs)).toBeLessThan(1.5);
       expect(Math.abs(measured.skewMs - world.skewMs)).toBeLessThanOrEqual(measured.boundMs);
       expect(world.adjusted.length).toBe(skewMs === 0 ? 0 : 1);
+      expect(Math.abs(measured.movedMs + skewMs)).toBeLessThan(3);
     },
   );
 

@@ -37,7 +37,7 @@ export interface ClockProbe {
 }
 
 type Send = (deadlineMs: number) => Promise<ClockReading>;
-type Measure = Omit<GuestClock, "roundTrips">;
+type Measure = Omit<GuestClock, "roundTrips" | "movedMs">;
 
 export async function setGuestClock(
   probe: ClockProbe,
@@ -58,13 +58,15 @@ export async function setGuestClock(
     return send(leftMs);
   };
   const ping: Send = (leftMs) => probe.ping(leftMs);
+  let movedMs = 0;
   let measured = await measure(ping, ping, counted, clock);
   for (let round = 1; round < ROUNDS_MAX && !isSettled(measured); round++) {
     const deltaMs = -measured.skewMs;
     const adjust: Send = (leftMs) => probe.adjust(deltaMs, leftMs);
+    movedMs += deltaMs;
     measured = await measure(adjust, ping, counted, clock);
   }
-  return { ...measured, roundTrips };
+  return { ...measured, roundTrips, movedMs };
 }
 
 /** Small, or so uncertain that another adjustment would only be noise. */

@@ -1,5 +1,5 @@
 /** Control operations: what the wake gate, the sleep and the idle watch ask of the guest agent. */
-import { PerdureError, type ErrorCode } from "@perdure/protocol";
+import { PerdureError, type ErrorCode, type GuestClockFacts } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type {
   GuestActivity,
@@ -47,6 +47,7 @@ export class Control {
         bootId: fields.string(tag.bootId, 256),
         generation: fields.number(tag.generation),
         frozen: fields.flag(tag.frozen),
+        clock: decodeClock(fields),
       }),
     });
   }
@@ -108,6 +109,25 @@ export class Control {
       action: "thaw the workload",
       deadlineMs: CONTROL_DEADLINE_MS,
       decode: nothing,
+    });
+  }
+
+  useClockSource(name: string): Promise<void> {
+    return this.#call({
+      op: operation.clockSource,
+      action: `have the guest keep time by "${name}"`,
+      deadlineMs: CONTROL_DEADLINE_MS,
+      fields: new FieldWriter().string(tag.name, name),
+      decode: nothing,
+    });
+  }
+
+  shortenFrozenWaits(): Promise<number> {
+    return this.#call({
+      op: operation.frozenWaits,
+      action: "take the time of the freeze off waits",
+      deadlineMs: CONTROL_DEADLINE_MS,
+      decode: (fields) => fields.number(tag.value),
     });
   }
 
@@ -254,6 +274,14 @@ function decodeRealtimeMs(fields: Fields): number {
   const ns = fields.wide(tag.realtimeNs);
   if (ns >= 2n ** 63n) throw violation("a wall clock out of range");
   return Number(ns / 1000n) / 1000;
+}
+
+/** A rate that cannot be one is not known: the guest's own word on its own clock. */
+function decodeClock(fields: Fields): GuestClockFacts | null {
+  const source = fields.optionalString(tag.name, 64);
+  if (source === undefined || source === "") return null;
+  const hz = fields.optionalNumber(tag.value) ?? 0;
+  return { source, tscHz: hz > 0 ? hz : null };
 }
 
 function decodeHook(fields: Fields): HookResult {

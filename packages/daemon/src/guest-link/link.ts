@@ -79,6 +79,14 @@ export class StreamGuestLink implements GuestLink {
     return this.#control.setClock(deadlineMs);
   }
 
+  async useClockSource(name: string): Promise<void> {
+    return this.#control.useClockSource(name);
+  }
+
+  async shortenFrozenWaits(): Promise<number> {
+    return this.#control.shortenFrozenWaits();
+  }
+
   async addEntropy(bytes: Uint8Array): Promise<void> {
     return this.#control.addEntropy(bytes);
   }

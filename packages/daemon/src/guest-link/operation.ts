@@ -40,6 +40,8 @@ export const operation = {
   removePath: 28,
   watch: 29,
   activity: 30,
+  clockSource: 31,
+  frozenWaits: 32,
 } as const;
 export type Operation = (typeof operation)[keyof typeof operation];
 

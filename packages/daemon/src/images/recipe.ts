@@ -50,8 +50,8 @@ const modules = ["virtio_pci", "virtio_blk", "virtio_console"];
  *   random on a busy host.
  * - `cryptomgr.notests`: leaves out self-tests of ciphers, 0.2 s of a boot under emulation.
  * - Left as the kernel has them: address randomisation and CPU mitigations, because switching them
- *   off makes no measurable difference to a boot; and the watchdog over the TSC (no `tsc=reliable`),
- *   because it is what notices a host whose TSC runs at another rate.
+ *   off makes no measurable difference to a boot. What the kernel keeps time by depends on the
+ *   accelerator and the host: the VMM adds that.
  */
 const kernelOptions = [
   "console=ttyS0",

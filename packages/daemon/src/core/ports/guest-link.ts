@@ -11,13 +11,15 @@
  * is `not_supported`, without a word to them: `GuestExec.terminal`, `resizeTerminal`, `listFolder`,
  * `makeFolder`, `movePath`, `removePath` and `watch` need version 2.
  */
-import type { Exit, ProcessView } from "@perdure/protocol";
+import type { Exit, GuestClockFacts, ProcessView } from "@perdure/protocol";
 
 export interface GuestInfo {
   readonly version: string;
   readonly bootId: string;
   readonly generation: number;
   readonly frozen: boolean;
+  /** What its kernel keeps time by. Null: a guest agent from before that does not tell. */
+  readonly clock: GuestClockFacts | null;
 }
 
 export interface GuestClock {
@@ -27,6 +29,8 @@ export interface GuestClock {
   readonly boundMs: number;
   /** All that were made, at least one. */
   readonly roundTrips: number;
+  /** How far the guest's wall clock was moved for that, milliseconds. */
+  readonly movedMs: number;
 }
 
 export interface GuestIdentity {
@@ -195,12 +199,24 @@ export interface GuestLink {
    * takes to know it well.
    */
   setClock(deadlineMs: number): Promise<GuestClock>;
+  /**
+   * Has the guest's kernel keep time by this source, one that it knows.
+   * @throws `not_supported` where it stays with another, or the guest agent lacks the operation
+   */
+  useClockSource(name: string): Promise<void>;
   addEntropy(bytes: Uint8Array): Promise<void>;
   /** @throws `flush_timeout` */
   flush(deadlineMs: number): Promise<void>;
   /** @throws `freeze_timeout`; the request stays in place until `thaw` */
   freeze(deadlineMs: number): Promise<void>;
   thaw(): Promise<void>;
+  /**
+   * Before a thaw: takes what passed on the guest's clock since the freeze off every wait that the freeze turned into a
+   * rest of time (select, pselect, ppoll). Without it those begin their rest at the thaw. Returns how many
+   * were shortened.
+   * @throws `bad_request` where nothing is frozen, `not_supported` where the guest agent lacks the operation
+   */
+  shortenFrozenWaits(): Promise<number>;
   setGeneration(generation: number, json: string): Promise<void>;
   setIdentity(identity: GuestIdentity): Promise<void>;
   runHooks(deadlineMs: number): Promise<readonly HookResult[]>;

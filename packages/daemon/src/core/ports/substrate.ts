@@ -76,6 +76,14 @@ export interface MachineCut {
   readonly devices: Uint8Array<ArrayBuffer>;
 }
 
+/** How far a guest's monotonic clock is moved at a wake. */
+export interface ClockAdvance {
+  /** Not negative, at most 400 days. */
+  readonly ms: number;
+  /** What the guest's kernel takes for a second, in ticks of its time stamp counter. Null: as the host counts. */
+  readonly tscHz: number | null;
+}
+
 export interface Machine {
   readonly record: MachineRecord;
   /** What the manifest says about it. */
@@ -95,8 +103,12 @@ export interface Machine {
   attachDisk(chain: DiskChain): Promise<void>;
   /** Writes pages over the base. Only before the first `run`. */
   injectMemory(pages: AsyncIterable<PageBatch>): Promise<void>;
-  /** Loads CPU and device state. After memory and disk, before `run`; once. */
-  loadDevices(state: Uint8Array): Promise<void>;
+  /**
+   * Loads CPU and device state. After memory and disk, before `run`; once. With `advance` the guest finds that this
+   * much time passed on its monotonic clock, where it keeps time by `facts.movableClock`: waits that came due
+   * end at once, others keep the rest of their time. Where the state cannot be moved nothing is loaded.
+   */
+  loadDevices(state: Uint8Array, advance?: ClockAdvance): Promise<void>;
 
   /** Lets the CPUs run. Idempotent. */
   run(): Promise<void>;

@@ -169,6 +169,7 @@ function initialState(clock: Clock, skewMs: number): FakeGuestState {
     generation: 0,
     generationJson: "",
     frozen: false,
+    clockSource: "tsc",
     skewMs,
     entropyAdded: 0,
     cachedBytes: 2 ** 24,

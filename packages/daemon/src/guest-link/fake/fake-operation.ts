@@ -19,6 +19,8 @@ import {
   writeFile,
 } from "./fake-user-operation.ts";
 
+const FAKE_TSC_HZ = 2_000_000_000;
+
 type Run = (guest: FakeInside, stream: FakeStream, fields: Fields) => void;
 
 export const fakeOperations: ReadonlyMap<number, Run> = new Map<number, Run>([
@@ -31,7 +33,9 @@ export const fakeOperations: ReadonlyMap<number, Run> = new Map<number, Run>([
           .string(tag.version, "fake")
           .string(tag.bootId, guest.state.bootId)
           .number(tag.generation, guest.state.generation)
-          .flag(tag.frozen, guest.state.frozen),
+          .flag(tag.frozen, guest.state.frozen)
+          .string(tag.name, guest.state.clockSource)
+          .number(tag.value, FAKE_TSC_HZ),
       ),
   ],
   [operation.ping, (guest, stream) => stream.respond(status.ok, clockFields(guest))],
@@ -48,6 +52,14 @@ export const fakeOperations: ReadonlyMap<number, Run> = new Map<number, Run>([
       fields.bytes(tag.bytes);
       guest.state.entropyAdded++;
       stream.respond(status.ok);
+    },
+  ],
+  [operation.clockSource, setClockSource],
+  [
+    operation.frozenWaits,
+    (guest, stream) => {
+      if (!guest.state.frozen) throw new FakeFailure(status.badRequest, "Nothing is frozen");
+      stream.respond(status.ok, new FieldWriter().number(tag.value, 0));
     },
   ],
   [operation.flush, done],
@@ -126,6 +138,15 @@ function clockFields(guest: FakeInside): FieldWriter {
   return new FieldWriter()
     .number(tag.realtimeNs, BigInt(Math.round(guest.nowMs() * 1000)) * 1000n)
     .number(tag.monotonicNs, BigInt(Math.round(guest.clock.monotonicMs() * 1e6)));
+}
+
+function setClockSource(guest: FakeInside, stream: FakeStream, fields: Fields): void {
+  const name = fields.string(tag.name);
+  if (name !== "tsc" && name !== "acpi_pm") {
+    throw new FakeFailure(status.notSupported, "The kernel stays as it is");
+  }
+  guest.state.clockSource = name;
+  stream.respond(status.ok);
 }
 
 function setFrozen(guest: FakeInside, stream: FakeStream, frozen: boolean): void {

@@ -12,6 +12,8 @@ export interface FakeGuestState {
   /** What the generation event said. */
   generationJson: string;
   frozen: boolean;
+  /** What its kernel keeps time by. */
+  clockSource: string;
   /** The guest's wall clock minus the host's. */
   skewMs: number;
   /** Times that entropy was added. */

@@ -2,9 +2,14 @@
 import { createHash } from "node:crypto";
 import type { GuestModel, GuestSeat } from "./guest-model.ts";
 
+/** Ticks and monotonic clock, before what it holds. */
+const HEADER_BYTES = 12;
+
 export class ContractGuest implements GuestModel {
   readonly seat: GuestSeat;
   ticks = 0;
+  /** Moved by nothing but the host. */
+  monotonicMs = 0;
   #held: Uint8Array;
   #running = false;
   #waiting: (() => void)[] = [];
@@ -13,7 +18,8 @@ export class ContractGuest implements GuestModel {
     this.seat = seat;
     const view = saved === null ? null : new DataView(saved.buffer, saved.byteOffset);
     this.ticks = view?.getUint32(0) ?? 0;
-    this.#held = saved?.slice(4) ?? new Uint8Array();
+    this.monotonicMs = view?.getFloat64(4) ?? 0;
+    this.#held = saved?.slice(HEADER_BYTES) ?? new Uint8Array();
   }
 
   resume(): void {
@@ -28,10 +34,16 @@ export class ContractGuest implements GuestModel {
   }
 
   save(): Uint8Array {
-    const all = new Uint8Array(4 + this.#held.length);
-    new DataView(all.buffer).setUint32(0, this.ticks);
-    all.set(this.#held, 4);
+    const all = new Uint8Array(HEADER_BYTES + this.#held.length);
+    const view = new DataView(all.buffer);
+    view.setUint32(0, this.ticks);
+    view.setFloat64(4, this.monotonicMs);
+    all.set(this.#held, HEADER_BYTES);
     return all;
+  }
+
+  advance(ms: number): void {
+    this.monotonicMs += ms;
   }
 
   end(): void {

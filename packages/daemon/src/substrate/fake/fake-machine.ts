@@ -6,6 +6,7 @@ import { PerdureError, type SubstrateFacts } from "@perdure/protocol";
 import { atOnce } from "../../core/at-once.ts";
 import type { PageBatch } from "../../core/ports/page.ts";
 import type {
+  ClockAdvance,
   DiskChain,
   Machine,
   MachineCut,
@@ -16,6 +17,9 @@ import { linkPathOf } from "./fake-host.ts";
 import type { FakeProcess } from "./fake-process.ts";
 import type { Faults } from "./fault.ts";
 import type { Life } from "./life.ts";
+
+/** As the port promises. */
+const ADVANCE_MS_MAX = 400 * 24 * 3_600_000;
 
 export class FakeMachine implements Machine {
   readonly record: MachineRecord;
@@ -67,8 +71,14 @@ export class FakeMachine implements Machine {
     await this.#life.pass();
   }
 
-  loadDevices(state: Uint8Array): Promise<void> {
-    return this.#do("loadDevices", () => this.#process.loadDevices(state));
+  loadDevices(state: Uint8Array, advance?: ClockAdvance): Promise<void> {
+    return this.#do("loadDevices", () => {
+      if (advance !== undefined && this.facts.movableClock === undefined) {
+        throw new PerdureError("machine_failed", "Cannot move the guest's clock: this VMM cannot");
+      }
+      if (advance !== undefined) assertPossible(advance);
+      this.#process.loadDevices(state, advance?.ms);
+    });
   }
 
   run(): Promise<void> {
@@ -171,4 +181,9 @@ export class FakeMachine implements Machine {
       return work();
     });
   }
+}
+
+function assertPossible({ ms, tscHz }: ClockAdvance): void {
+  if (ms >= 0 && ms <= ADVANCE_MS_MAX && (tscHz === null || tscHz > 0)) return;
+  throw new PerdureError("machine_failed", `Cannot move the guest's clock by ${ms} ms`);
 }

@@ -110,7 +110,7 @@ export class FakeProcess {
     this.#load(null);
   }
 
-  loadDevices(bytes: Uint8Array): void {
+  loadDevices(bytes: Uint8Array, advanceMs?: number): void {
     if (this.#stage !== "waiting") this.#assertStage(this.#stage, "load device state");
     const state = decodeDevices(bytes);
     if (state.memory !== this.memory.digest()) this.#host.violate("memory is not that of the cut");
@@ -119,6 +119,7 @@ export class FakeProcess {
     }
     this.#cuts = state.cuts;
     this.#load(this.memory.state());
+    if (advanceMs !== undefined) this.#guest?.advance?.(advanceMs);
   }
 
   saveDevices(): Uint8Array<ArrayBuffer> {

@@ -64,6 +64,10 @@ function testGuest(host: FakeHost, machine: Machine): TestGuest {
     held: async () => (await inside()).held(),
     writeDisk: async (offset, bytes, seed) => (await inside()).writeDisk(offset, bytes, seed),
     readDisk: async (offset, bytes) => (await inside()).readDisk(offset, bytes),
+    clocks: async () => {
+      const { monotonicMs } = await inside();
+      return { monotonicMs, bootMs: monotonicMs };
+    },
     ticks: async () => (await inside()).ticks,
     end: (how) => void inside().then(({ seat }) => seat.happen(how)),
     close: () => undefined,

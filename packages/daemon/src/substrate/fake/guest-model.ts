@@ -18,6 +18,8 @@ export interface GuestModel {
   resume(): void;
   /** The CPUs stand still: nothing inside changes until `resume`. */
   halt(): void;
+  /** Its clock was moved before it runs for the first time. */
+  advance?(ms: number): void;
   /** All that the guest knows, for memory. Called while it is halted. */
   save(): Uint8Array;
   /** The process is gone. */

@@ -19,6 +19,11 @@ export const qemuLimits = {
   monitorLineBytes: 1024 * 1024,
   /** Device state, as the port promises. */
   deviceStateBytes: 16 * 1024 * 1024,
+  /** How far a guest's clock may be moved at once. The guest's kernel counts it up, about 0.1 s for a month. */
+  clockAdvanceMs: 400 * 24 * 3_600_000,
+  /** What a time stamp counter may run at, and still be one. */
+  tscHzMin: 1e8,
+  tscHzMax: 1e10,
   /** Ring in the VMM that holds the guest's console; older output is forgotten. */
   consoleRingBytes: 64 * 1024,
   consoleTailBytes: 4096,

@@ -11,6 +11,7 @@ import { atOnce } from "../../core/at-once.ts";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { PageBatch } from "../../core/ports/page.ts";
 import type {
+  ClockAdvance,
   DiskChain,
   Machine,
   MachineCut,
@@ -18,6 +19,7 @@ import type {
   MachineRecord,
 } from "../../core/ports/substrate.ts";
 import { ConsoleTail } from "./console-tail.ts";
+import { advanceDeviceClock } from "./device-clock.ts";
 import { expectDeviceState, loadDeviceState, saveDeviceState } from "./device-state.ts";
 import { Disk } from "./disk.ts";
 import type { Grants } from "./grant.ts";
@@ -131,12 +133,21 @@ export class QemuMachine implements Machine {
     await writePages(this.#parts.workers, this.#memory(), pages);
   }
 
-  async loadDevices(state: Uint8Array): Promise<void> {
+  async loadDevices(state: Uint8Array, advance?: ClockAdvance): Promise<void> {
     if (this.#stage !== "waiting") throw this.#tooLate("load device state");
+    const wanted = advance === undefined ? state : this.#advanced(state, advance);
     const { qmp, folder, clock } = this.#parts;
     if (!this.#isPrepared) await expectDeviceState(qmp, folder);
-    await loadDeviceState(qmp, folder, state, clock);
+    await loadDeviceState(qmp, folder, wanted, clock);
     this.#stage = "ready";
+  }
+
+  #advanced(state: Uint8Array, { ms, tscHz }: ClockAdvance): Uint8Array {
+    const { movableClock, tscKhz } = this.facts;
+    if (movableClock === undefined) {
+      throw new PerdureError("machine_failed", "Cannot move the guest's clock: this VMM cannot");
+    }
+    return advanceDeviceClock(state, ms, tscHz ?? tscKhz * 1000);
   }
 
   async run(): Promise<void> {

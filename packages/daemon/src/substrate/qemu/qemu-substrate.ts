@@ -23,8 +23,9 @@ import type {
 import { Acceleration, kvmUnusable } from "./acceleration.ts";
 import { adoptMachine, endMachine, isMachine } from "./adopt.ts";
 import { BreakEven } from "./break-even.ts";
-import { CPU_MODEL, deviceDigest, MACHINE_TYPE } from "./command-line.ts";
+import { CPU_MODEL, deviceDigest, MACHINE_TYPE, type Accelerator } from "./command-line.ts";
 import { reportHost, type HostReport } from "./host-report.ts";
+import { clockArguments, movableClock } from "./kernel-clock.ts";
 import { endLeftOvers } from "./left-over.ts";
 import { startMachine, type StartPlan } from "./machine-start.ts";
 import type { QemuMachine } from "./machine.ts";
@@ -73,7 +74,7 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
           startMachine(tools, {
             tenant: "probe",
             facts: factsOf({ shape: probeShape, boot }, "kvm"),
-            boot: kernelOf(probeBoot(boot)),
+            boot: kernelOf(probeBoot(boot), "kvm", tscKhz),
             memory: { kind: "zero" },
             incoming: false,
             started: unclaimed,
@@ -95,6 +96,7 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
       cpuModel: CPU_MODEL,
       accelerator,
       tscKhz,
+      ...withClock(movableClock(accelerator, tscKhz)),
       kernel: spec.boot.kernelDigest,
       initramfs: spec.boot.initramfsDigest,
       guestProtocol: spec.boot.guestProtocol,
@@ -117,10 +119,12 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
     memory: StartPlan["memory"],
     incoming: boolean,
   ): Promise<QemuMachine> {
+    const known = await facts(spec);
+    const accelerator = known.accelerator === "kvm" ? "kvm" : "tcg";
     return startMachine(tools, {
       tenant: spec.tenant,
-      facts: await facts(spec),
-      boot: kernelOf(spec.boot),
+      facts: known,
+      boot: kernelOf(spec.boot, accelerator, tscKhz),
       memory,
       incoming,
       started: unclaimed,
@@ -198,9 +202,17 @@ export async function openQemuSubstrate(options: QemuSubstrateOptions): Promise<
 /** Small, and within the bounds of agents. */
 const probeShape = { memoryBytes: 256 * 1024 * 1024, cpus: 1, diskBytes: 2 * 1024 ** 3 };
 
-function kernelOf(boot: BootFiles): StartPlan["boot"] {
-  const { kernelPath, initramfsPath, commandLine } = boot;
-  return { kind: "kernel", kernelPath, initramfsPath, commandLine };
+function kernelOf(
+  { kernelPath, initramfsPath, commandLine }: BootFiles,
+  accelerator: Accelerator,
+  tscKhz: number,
+): StartPlan["boot"] {
+  const all = [commandLine, ...clockArguments(accelerator, tscKhz)];
+  return { kind: "kernel", kernelPath, initramfsPath, commandLine: all.join(" ") };
+}
+
+function withClock(clock: SubstrateFacts["movableClock"]): Pick<SubstrateFacts, "movableClock"> {
+  return clock === undefined ? {} : { movableClock: clock };
 }
 
 /** Which specs one spare serves. The accelerator is settled by the kernel. */
