@@ -9,4 +9,8 @@ export const expected = {
   refusal: { code: "agent_not_found", hint: "`perdure list` shows the agents there are." },
   unreachable: "daemon_unreachable",
   cancelled: "cancelled",
+  part: "ße",
+  names: ["e directory", "note file"],
+  changes: ["ready", "created"],
+  terminal: "ready\r\n40 120\r\ngot it\r\nexit 0",
 };

@@ -14,6 +14,10 @@ export interface Findings {
   readonly refusal: { readonly code: string; readonly hint: string | undefined };
   readonly unreachable: string;
   readonly cancelled: string;
+  readonly part: string;
+  readonly names: readonly string[];
+  readonly changes: readonly string[];
+  readonly terminal: string;
 }
 
 declare global {
@@ -35,6 +39,20 @@ async function run(): Promise<Findings> {
   };
   await perdure.writeFile("from-page", "/large", pieces(), { size: 48 * 65_536 });
   const large = await (await perdure.readFile("from-page", "/large")).collect();
+  const part = await perdure.readFile("from-page", "/note", { offset: 4 });
+  await perdure.makeFolder("from-page", "/d/e", { parents: true });
+  await perdure.movePath("from-page", "/note", "/d/note");
+  const names: string[] = [];
+  for await (const { name, kind } of perdure.listFolder("from-page", "/d")) {
+    names.push(`${name} ${kind}`);
+  }
+  const changes: string[] = [];
+  for await (const event of perdure.watch("from-page", "/d", { recursive: true })) {
+    changes.push(event.type);
+    if (event.type === "ready") await perdure.writeFile("from-page", "/d/new", "x");
+    if (event.type === "created") break;
+  }
+  const terminal = await typedOn(perdure);
   states.push((await perdure.sleep("from-page")).state);
   states.push((await perdure.wake("from-page")).agent.state);
   const { code, hint } = await failure(perdure.show("nobody"));
@@ -50,10 +68,31 @@ async function run(): Promise<Findings> {
     refusal: { code, hint },
     unreachable: (await failure(nowhere.health())).code,
     cancelled: (await failure(gaveUp)).code,
+    part: await part.text(),
+    names: names.sort(),
+    changes,
+    terminal,
   };
   await perdure.remove("from-page");
   await perdure.close();
   return findings;
+}
+
+/** What a terminal shows to whoever types on it and makes it larger. */
+async function typedOn(perdure: Perdure): Promise<string> {
+  const script = "stty -echo; echo ready; read line; stty size; echo got $line";
+  const terminal = await perdure.terminal("from-page", ["sh", "-c", script]);
+  const decoder = new TextDecoder();
+  let shown = "";
+  for await (const event of terminal) {
+    if (event.type === "output") shown += decoder.decode(event.bytes, { stream: true });
+    if (shown === "ready\r\n") {
+      await terminal.resize({ rows: 40, columns: 120 });
+      await terminal.write("it\n");
+    }
+    if (event.type === "exit") return `${shown}exit ${event.exitCode}`;
+  }
+  return shown;
 }
 
 async function failure(work: Promise<unknown>): Promise<PerdureError> {

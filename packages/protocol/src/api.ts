@@ -17,6 +17,7 @@ import { errorCodes } from "./error.ts";
 import { agentIdSchema, checkpointIdSchema } from "./id.ts";
 import { checkpointKindSchema } from "./manifest.ts";
 import { checkpointEveryMsSchema, idleAfterMsSchema, wakeAtMsSchema } from "./rest.ts";
+import { terminalSizeSchema } from "./terminal.ts";
 import { wakeReportSchema } from "./wake-report.ts";
 
 /** Bounds of the API. Lengths are in bytes unless said otherwise. */
@@ -248,6 +249,11 @@ export const execRequestSchema = z.strictObject({
   timeoutMs: z.number().int().min(1).max(apiLimits.timeoutMsMax).optional(),
   /** Keep stdin open for `POST …/stdin`. */
   stdin: z.boolean().default(false),
+  /**
+   * The program gets a terminal of this size: stdin, stdout and stderr are it. All output is `stdout`, and stdin
+   * is open.
+   */
+  terminal: terminalSizeSchema.optional(),
   /** Bytes of output kept for readers that come later; head and tail beyond it. */
   logBytes: z
     .number()

@@ -1,6 +1,7 @@
 /** The vocabulary that every other package speaks: schemas, ids, canonical JSON, errors. */
 export * from "./agent.ts";
 export * from "./api.ts";
+export * from "./attach.ts";
 export * from "./canonical-json.ts";
 export * from "./duration.ts";
 export * from "./error.ts";
@@ -14,5 +15,6 @@ export * from "./route/route.ts";
 export * from "./route/table.ts";
 export * from "./transfer.ts";
 export * from "./verify.ts";
+export * from "./terminal.ts";
 export * from "./wake-report.ts";
 export * from "./why.ts";

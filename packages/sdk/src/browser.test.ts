@@ -44,6 +44,8 @@ it("does all that a page needs with what a browser has", async () => {
   const { fetch, WebSocket, Blob, URL, URLSearchParams, AbortController, AbortSignal, crypto } =
     globalThis;
   const { TextEncoder, TextDecoder, atob, btoa, setTimeout, clearTimeout } = globalThis;
+  // Those of one realm, as on a page.
+  const { Uint8Array, ArrayBuffer, DataView } = globalThis;
   const web = {
     fetch,
     WebSocket,
@@ -57,6 +59,7 @@ it("does all that a page needs with what a browser has", async () => {
   const page = {
     ...web,
     ...{ TextEncoder, TextDecoder, atob, btoa, setTimeout, clearTimeout },
+    ...{ Uint8Array, ArrayBuffer, DataView },
     target: { url: door.url, apiKey: "key" },
   } as typeof web & { findings?: Promise<Findings> };
   runInContext(code, createContext(page));

@@ -18,11 +18,14 @@ export type {
   LetOut,
   ListResponse,
   ProcessView,
+  TerminalSize,
   VerifiedCheckpoint,
   VerifiedPart,
   WakeReport,
   Why,
 } from "@perdure/protocol";
+export { Attachment } from "./attachment.ts";
+export type { AttachOptions } from "./attachment.ts";
 export * from "./client.ts";
 export type { RunResult } from "./collected-output.ts";
 export type { FileOptions, FolderEntry, PathFacts } from "./file-calls.ts";
@@ -30,7 +33,7 @@ export type { FileFacts, FileRead } from "./file-read.ts";
 export type { FileEvent } from "./file-watch.ts";
 export { goesOn } from "./output.ts";
 export type { Output } from "./output.ts";
-export type { ExecOptions } from "./process-calls.ts";
+export type { ExecOptions, TerminalOptions } from "./process-calls.ts";
 export { ProcessHandle } from "./process-handle.ts";
 export type { SignalName } from "./signal.ts";
 export type { ExportedFile, ExportOptions } from "./store-calls.ts";

@@ -46,6 +46,7 @@ function examplesOf(path: string): (Omit<Example, "code"> & { code: string | nul
     for (const member of node.members) {
       if (!ts.isMethodDeclaration(member) || !ts.isIdentifier(member.name)) continue;
       if ((ts.getCombinedModifierFlags(member) & ts.ModifierFlags.Protected) !== 0) continue;
+      if (ts.getJSDocTags(member).some(({ tagName }) => tagName.text === "internal")) continue;
       subjects.push({ name: `${owner}.${member.name.text}`, node: member });
     }
   }

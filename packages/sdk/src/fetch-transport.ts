@@ -2,7 +2,8 @@
  * HTTP to the daemon by `fetch`, for browsers. They tell nothing of why a call failed, and send no stream:
  * a body that comes piece by piece is collected first.
  */
-import { PerdureError } from "@perdure/protocol";
+import { ATTACH_PROTOCOL, keyProtocol, PerdureError } from "@perdure/protocol";
+import { openSocket, whyNotOpen } from "./message-socket.ts";
 import { repeated } from "./repeat.ts";
 import {
   answeredError,
@@ -28,11 +29,9 @@ export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport 
     if (closing.signal.aborted) throw closedError();
     const body = await bodyOf(call);
     const signal = signalOf(call, closing.signal);
-    const query = new URLSearchParams();
-    for (const [key, value] of Object.entries(definedQuery(call))) query.set(key, String(value));
     let answer: Response;
     try {
-      answer = await fetch(`${base}${call.path}?${query.toString()}`, {
+      answer = await fetch(`${base}${call.path}?${searchOf(call)}`, {
         method: call.method,
         headers: headersOf(call, apiKey),
         ...(body === undefined ? {} : { body }),
@@ -71,11 +70,34 @@ export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport 
       const bytes = bytesOf(answer, (work) => reading(call, work));
       return { headers: Object.fromEntries(answer.headers), bytes };
     },
+    socket: async ({ path, query, signal }, events) => {
+      if (closing.signal.aborted) throw closedError();
+      const text = searchOf({ query });
+      // A browser's WebSocket sends no headers.
+      const protocols = [ATTACH_PROTOCOL, ...(apiKey === undefined ? [] : [keyProtocol(apiKey)])];
+      const socket = new WebSocket(`${base.replace(/^http/, "ws")}${path}?${text}`, protocols);
+      const end = (): void => socket.close();
+      closing.signal.addEventListener("abort", end);
+      const closed = (): void => {
+        closing.signal.removeEventListener("abort", end);
+        events.closed();
+      };
+      const opened = await openSocket(socket, { ...events, closed }, signal);
+      if (opened !== null) return opened;
+      closing.signal.removeEventListener("abort", end);
+      throw await whyNotOpen(url, send({ method: "GET", path, query, signal }));
+    },
     close: () => {
       closing.abort();
       return Promise.resolve();
     },
   });
+}
+
+function searchOf(call: Pick<Call, "query">): string {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(definedQuery(call))) query.set(key, String(value));
+  return query.toString();
 }
 
 async function bodyOf({ json, body, size }: Call): Promise<string | Blob | undefined> {

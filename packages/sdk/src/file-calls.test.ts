@@ -202,7 +202,7 @@ describe("a watch", () => {
     await fake.server.close();
     expect(await next(events)).toEqual({ type: "interrupted", reason: "daemon" });
     const later = next(events);
-    fake = await openFakeServer(socketPath, folder, undefined, undefined, fake.commands);
+    fake = await openFakeServer(socketPath, folder, { commands: fake.commands });
     expect(await later).toEqual({ type: "missed" });
     await events.return(undefined);
   });

@@ -3,9 +3,11 @@
  * template for minutes.
  */
 import { Readable } from "node:stream";
-import { PerdureError } from "@perdure/protocol";
-import { Pool } from "undici";
+import { ATTACH_PROTOCOL, PerdureError } from "@perdure/protocol";
+import { Pool, WebSocket } from "undici";
 import type { Dispatcher } from "undici";
+import { openSocket, whyNotOpen } from "./message-socket.ts";
+import type { WebSocketLike } from "./message-socket.ts";
 import { checkSocketPath } from "./paths.ts";
 import { repeated } from "./repeat.ts";
 import {
@@ -32,6 +34,7 @@ export function createNodeTransport(endpoint: Endpoint): Transport {
   });
 
   let closed = false;
+  const sockets = new Set<WebSocketLike>();
   const send = async (call: Call): Promise<Dispatcher.ResponseData> => {
     if (closed) throw closedError();
     try {
@@ -68,8 +71,37 @@ export function createNodeTransport(endpoint: Endpoint): Transport {
       const { headers, body } = await send(call);
       return { headers, bytes: rewriteErrors(body, name) };
     },
+    socket: async ({ path, query, signal }, events) => {
+      if (closed) throw closedError();
+      const url = new URL(path, "url" in endpoint ? endpoint.url : "http://perdure");
+      for (const [key, value] of Object.entries(definedQuery({ query }))) {
+        url.searchParams.set(key, String(value));
+      }
+      url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+      const socket = new WebSocket(url, {
+        protocols: [ATTACH_PROTOCOL],
+        dispatcher: pool,
+        headers: headersOf({}, endpoint.apiKey),
+      });
+      sockets.add(socket);
+      const opened = await openSocket(
+        socket,
+        {
+          ...events,
+          closed: () => {
+            sockets.delete(socket);
+            events.closed();
+          },
+        },
+        signal,
+      );
+      if (opened !== null) return opened;
+      sockets.delete(socket);
+      throw await whyNotOpen(name, text({ method: "GET", path, query, signal }));
+    },
     close: () => {
       closed = true;
+      for (const socket of sockets) socket.close();
       return pool.destroy();
     },
   });

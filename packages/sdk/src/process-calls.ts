@@ -1,6 +1,7 @@
 /** Programs in an agent. Part of `Perdure`; examples run as they stand. */
 import { PerdureError, routes } from "@perdure/protocol";
 import type { ExecRequest, ProcessView } from "@perdure/protocol";
+import type { Attachment, AttachOptions } from "./attachment.ts";
 import { COLLECT_BYTES_DEFAULT, createCollector } from "./collected-output.ts";
 import type { RunResult } from "./collected-output.ts";
 import { FileCalls } from "./file-calls.ts";
@@ -9,6 +10,17 @@ import type { CallOptions } from "./transport.ts";
 
 /** All but the program itself; see `execRequestSchema` for bounds and defaults. */
 export type ExecOptions = Omit<ExecRequest, "argv">;
+
+/** As `ExecOptions`, with the size of the terminal. */
+export type TerminalOptions = Omit<ExecOptions, "stdin" | "terminal"> &
+  CallOptions & { readonly rows?: number; readonly columns?: number };
+
+/** Whose user's shell it is only the agent knows. */
+const LOGIN_SHELL: readonly string[] = [
+  "/bin/sh",
+  "-c",
+  'SHELL=$(getent passwd "$(id -u)" | cut -d: -f7); export SHELL="${SHELL:-/bin/sh}"; exec "$SHELL" -l',
+];
 
 export class ProcessCalls extends FileCalls {
   /**
@@ -70,6 +82,42 @@ export class ProcessCalls extends FileCalls {
       if (event.type === "interrupted") throw interruptedError(handle, event);
     }
     throw new PerdureError("internal", "The output ended without an exit");
+  }
+
+  /**
+   * Starts a program on a terminal of its own and attaches to it. Without one, the shell of the user logs in.
+   *
+   * @param options.rows default 24, as `columns` is 80; 1 to 4096
+   * @param options.env `TERM` is `xterm-256color` unless it says otherwise
+   * @throws as `exec` and `ProcessHandle.attach`
+   * @example
+   * await using terminal = await perdure.terminal("a1", ["sh", "-c", "stty size"], { columns: 132 });
+   * for await (const event of terminal) {
+   *   if (event.type === "output") console.log(new TextDecoder().decode(event.bytes)); // 24 132
+   * }
+   */
+  async terminal(
+    agent: string,
+    argv: readonly string[] = LOGIN_SHELL,
+    options: TerminalOptions = {},
+  ): Promise<Attachment> {
+    const { rows = 24, columns = 80, env, signal, ...request } = options;
+    const terminal = { rows, columns };
+    const variables = { TERM: "xterm-256color", ...env };
+    const body = { ...request, env: variables, terminal };
+    const handle = await this.exec(agent, argv, body, { signal });
+    return handle.attach({ signal });
+  }
+
+  /**
+   * Attaches to a program that was started before: `process(agent, process).attach(options)`.
+   *
+   * @example
+   * const { process } = await perdure.exec("a1", ["echo", "hello"]);
+   * for await (const event of await perdure.attach("a1", process)) console.log(event.type);
+   */
+  attach(agent: string, process: number, options: AttachOptions = {}): Promise<Attachment> {
+    return this.process(agent, process).attach(options);
   }
 
   /**

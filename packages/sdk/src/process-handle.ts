@@ -1,6 +1,8 @@
 /** A program in an agent, as a handle. Making one does no I/O: a process is named by its number. */
 import { apiLimits, pathOf, PerdureError, routes, takesKey } from "@perdure/protocol";
-import type { ApiRoute, Exit } from "@perdure/protocol";
+import type { ApiRoute, Exit, TerminalSize } from "@perdure/protocol";
+import { Attachment } from "./attachment.ts";
+import type { AttachOptions } from "./attachment.ts";
 import { goesOn, readOutput } from "./output.ts";
 import type { Output } from "./output.ts";
 import { signals } from "./signal.ts";
@@ -107,6 +109,47 @@ export class ProcessHandle {
         signal: typeof signal === "number" ? signal : signals[signal],
         tree: options.tree ?? true,
       },
+      signal: options.signal,
+    });
+  }
+
+  /**
+   * Attaches over one WebSocket: output, input, signals and, where the program has a terminal, its size.
+   * `output`, `writeStdin`, `signal` and `resize` do the same without one.
+   *
+   * @throws `interrupted` where no WebSocket can be made; the loop over it throws `process_not_found` and its like
+   * @example
+   * const process = await perdure.exec("a1", ["sh", "-c", "read line; echo got $line"], { stdin: true });
+   * await using attached = await process.attach();
+   * await attached.write("it\n");
+   * for await (const event of attached) {
+   *   if (event.type === "output") console.log(new TextDecoder().decode(event.bytes));
+   * }
+   */
+  attach({ offset = 0, wakes, signal }: AttachOptions = {}): Promise<Attachment> {
+    const { path } = this.#to(routes.attach);
+    return Attachment.open(this.#transport, this, {
+      path,
+      query: { offset, wakes },
+      offset,
+      signal,
+    });
+  }
+
+  /**
+   * Gives the terminal that the process runs on another size.
+   *
+   * @throws `not_supported` where it has no terminal, `process_ended`, `process_not_found`
+   * @example
+   * const terminal = { rows: 24, columns: 80 };
+   * const process = await perdure.exec("a1", ["cat"], { terminal });
+   * await process.resize({ rows: 50, columns: 132 });
+   */
+  async resize(size: TerminalSize, options: CallOptions = {}): Promise<void> {
+    const { rows, columns } = size;
+    await this.#transport.empty({
+      ...this.#to(routes.resize),
+      json: { rows, columns },
       signal: options.signal,
     });
   }

@@ -34,7 +34,27 @@ export interface Transport {
   empty(call: Call): Promise<void>;
   /** Headers and the body as it comes; errors while reading it are rewritten too. */
   stream(call: Call): Promise<StreamedAnswer>;
+  /** A WebSocket, open. */
+  socket(call: SocketCall, events: SocketEvents): Promise<MessageSocket>;
   close(): Promise<void>;
+}
+
+export interface SocketCall extends CallOptions {
+  readonly path: string;
+  readonly query: NonNullable<Call["query"]>;
+}
+
+export interface SocketEvents {
+  readonly text: (message: string) => void;
+  readonly bytes: (message: Uint8Array) => void;
+  /** Once, and nothing after it. */
+  readonly closed: () => void;
+}
+
+/** Sends nothing once it is closed. */
+export interface MessageSocket {
+  send(message: string | Uint8Array): void;
+  close(): void;
 }
 
 export interface StreamedAnswer {
@@ -81,7 +101,7 @@ export function cutError(name: string, reason: string, cause: unknown): PerdureE
 }
 
 /** Headers that say what is sent, and who sends it. */
-export function headersOf({ json, body, key, headers }: Call, apiKey: string | undefined) {
+export function headersOf({ json, body, key, headers }: Partial<Call>, apiKey: string | undefined) {
   const type =
     json !== undefined
       ? "application/json"
@@ -97,7 +117,9 @@ export function headersOf({ json, body, key, headers }: Call, apiKey: string | u
 }
 
 /** Fields of the query that have a value. */
-export function definedQuery({ query = {} }: Call): Record<string, string | number | boolean> {
+export function definedQuery({
+  query = {},
+}: Pick<Call, "query">): Record<string, string | number | boolean> {
   return Object.fromEntries(
     Object.entries(query).flatMap(([key, value]) => (value === undefined ? [] : [[key, value]])),
   );

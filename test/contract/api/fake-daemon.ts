@@ -19,7 +19,7 @@ if (process.env["FAKE_DAEMON_FAILS"] !== undefined) {
   process.exit(3);
 }
 const store = await openSqliteStateStore({ path: join(home, "state.db") });
-const fake = await openFakeServer(socket, home, () => void close(), store);
+const fake = await openFakeServer(socket, home, { onShutdown: () => void close(), state: store });
 const execute = fake.commands.execute.bind(fake.commands);
 fake.commands.execute = (command) => {
   if (command.kind !== "checkpoint" || command.name !== "never-ends") return execute(command);

@@ -1,6 +1,7 @@
 /** The real API server over fake commands, for tests of what calls it. */
 import type { Health } from "@perdure/protocol";
 import { RequestKeeper } from "../../../packages/daemon/src/api/request-keeper.ts";
+import type { StateStore } from "../../../packages/daemon/src/core/ports/state-store.ts";
 import { openApiServer } from "../../../packages/daemon/src/api/server.ts";
 import type { ApiServer } from "../../../packages/daemon/src/api/server.ts";
 import { createMemoryStateStore } from "../memory-state-store.ts";
@@ -19,12 +20,23 @@ export interface FakeServer {
   close(): Promise<void>;
 }
 
+export interface FakeServerOptions {
+  readonly onShutdown?: () => void;
+  readonly state?: StateStore;
+  /** Of a server that was there before. */
+  readonly commands?: FakeCommands;
+  readonly pingMs?: number;
+}
+
 export async function openFakeServer(
   socketPath: string,
   home: string,
-  onShutdown?: () => void,
-  state = createMemoryStateStore(),
-  commands = createFakeCommands(),
+  {
+    onShutdown,
+    state = createMemoryStateStore(),
+    commands = createFakeCommands(),
+    pingMs,
+  }: FakeServerOptions = {},
 ): Promise<FakeServer> {
   let shutdowns = 0;
   const health = (): Health => ({ version: "0.1.0", pid: process.pid, startedAtMs: 1.7e12, home });
@@ -32,6 +44,7 @@ export async function openFakeServer(
     commands,
     socketPath,
     requestKeeper: createRequestKeeper(state),
+    ...(pingMs === undefined ? {} : { pingMs }),
     health,
     metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
     shutdown: () => {

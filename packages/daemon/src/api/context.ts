@@ -1,8 +1,12 @@
 /** What the routes work with. */
 import type { Commands } from "../core/command.ts";
+import type { Upgrades } from "./upgrade.ts";
 
 export interface RouteContext {
   readonly commands: Commands;
   /** Aborts when the server begins to close: streams end then. */
   readonly closing: AbortSignal;
+  readonly upgrades: Upgrades;
+  /** Between pings of a WebSocket, milliseconds. */
+  readonly pingMs: number;
 }

@@ -9,9 +9,10 @@ import { checkExecSize } from "./exec-size.ts";
 function request(length: number) {
   const last = "é".repeat(length >> 1) + "x".repeat(length & 1);
   const rest = { cwd: "/tmp/é", user: "user", timeoutMs: 1000, logBytes: 4096, stdin: true };
+  const terminal = { rows: 24, columns: 80 };
   const env = { A: "1", LANG: "ü" };
   const given = { argv: ["/bin/echo", "", last], user: rest.user };
-  return { ...execRequestSchema.parse({ env, ...rest, ...given }), ...given };
+  return { ...execRequestSchema.parse({ env, terminal, ...rest, ...given }), ...given };
 }
 
 function refusal(length: number): unknown {

@@ -14,11 +14,12 @@ const NUMBER_BYTES = HEADER_BYTES + 8;
 
 /** @throws `too_large` */
 export function checkExecSize(agent: string, request: z.output<typeof execRequestSchema>): void {
-  const { argv = [], env, cwd, user = "", timeoutMs, logBytes } = request;
+  const { argv = [], env, cwd, user = "", timeoutMs, logBytes, terminal } = request;
   const variables = Object.entries(env).map(([name, value]) => `${name}=${value}`);
   const texts = [...argv, ...variables, user, ...(cwd === undefined ? [] : [cwd])];
+  const optional = [timeoutMs, logBytes, terminal?.rows, terminal?.columns];
   // `stdin` is the number that is always there.
-  const numbers = 1 + (timeoutMs === undefined ? 0 : 1) + (logBytes === undefined ? 0 : 1);
+  const numbers = 1 + optional.filter((number) => number !== undefined).length;
   const bytes = texts.reduce(
     (sum, text) => sum + HEADER_BYTES + Buffer.byteLength(text),
     OPERATION_BYTES + numbers * NUMBER_BYTES,

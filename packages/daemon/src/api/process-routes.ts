@@ -2,12 +2,14 @@
 import { Readable } from "node:stream";
 import type { FastifyInstance } from "fastify";
 import { apiLimits, routes } from "@perdure/protocol";
+import { serveAttachment } from "./attachment.ts";
 import type { RouteContext } from "./context.ts";
 import { checkExecSize } from "./exec-size.ts";
 import { outputLines } from "./output-stream.ts";
 import { serve } from "./serve.ts";
 
-export function processRoutes(server: FastifyInstance, { commands, closing }: RouteContext): void {
+export function processRoutes(server: FastifyInstance, context: RouteContext): void {
+  const { commands, closing, upgrades, pingMs } = context;
   serve(server, routes.exec, async ({ tenant, params, body }) => {
     checkExecSize(params.agent, body);
     return commands.execute({ kind: "exec", tenant, ...params, ...body });
@@ -31,6 +33,18 @@ export function processRoutes(server: FastifyInstance, { commands, closing }: Ro
 
   serve(server, routes.signal, async ({ tenant, params, body }) => {
     await commands.execute({ kind: "signal", tenant, ...params, ...body });
+  });
+
+  serve(server, routes.resize, async ({ tenant, params, body }) => {
+    await commands.execute({ kind: "resize", tenant, ...params, ...body });
+  });
+
+  serve(server, routes.attach, async ({ tenant, params, query, request, reply }) => {
+    const { wakes, ...rest } = query;
+    const socket = await upgrades.accept(request.raw);
+    reply.hijack();
+    const target = { tenant, ...params, wakes };
+    await serveAttachment(socket, { commands, target, ...rest, closing, pingMs });
   });
 
   server.register((scope, _options, done) => {

@@ -75,6 +75,8 @@ export function serve<const R extends ApiRoute>(
       const work = async (): Promise<{ status: number; body: string | null } | null> => {
         void reply.code(status);
         const answer = await handle(call as unknown as RouteCall<R>);
+        // The connection is no HTTP any more.
+        if (status === 101) return null;
         if (answer === reply) return null;
         return { status, body: answer === undefined ? null : JSON.stringify(answer) };
       };

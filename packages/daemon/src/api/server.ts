@@ -6,7 +6,7 @@
  */
 import Fastify from "fastify";
 import type { FastifyInstance } from "fastify";
-import { apiLimits } from "@perdure/protocol";
+import { apiLimits, attachLimits } from "@perdure/protocol";
 import type { ErrorCode } from "@perdure/protocol";
 import { agentRoutes } from "./agent-routes.ts";
 import { daemonRoutes } from "./daemon-routes.ts";
@@ -20,6 +20,8 @@ import type { RequestKeeper } from "./request-keeper.ts";
 import { watchTable } from "./serve.ts";
 import { prepareSocket, restrictSocket } from "./socket.ts";
 import { storeRoutes } from "./store-routes.ts";
+import { acceptUpgrades, isWebSocket } from "./upgrade.ts";
+import type { Upgrades } from "./upgrade.ts";
 
 /** One answered request. `cause` is the stack of a defect, for the daemon's log only. */
 export interface RequestLogEntry {
@@ -34,6 +36,8 @@ export interface RequestLogEntry {
 export interface ApiServerOptions extends DaemonFacts {
   readonly socketPath: string;
   readonly requestKeeper: RequestKeeper;
+  /** Between pings of a WebSocket, milliseconds; default as documented. */
+  readonly pingMs?: number;
   readonly log?: (entry: RequestLogEntry) => void;
 }
 
@@ -49,7 +53,7 @@ const HEADER_BYTES_MAX = 16 * 1024;
 /** Listens on the socket. @throws `daemon_running` where another daemon answers on it */
 export async function openApiServer(options: ApiServerOptions): Promise<ApiServer> {
   const closing = new AbortController();
-  const server = createServer(options, closing.signal);
+  const { server, upgrades } = createServer(options, closing.signal);
   await prepareSocket(options.socketPath);
   await server.listen({ path: options.socketPath });
   await restrictSocket(options.socketPath);
@@ -60,6 +64,7 @@ export async function openApiServer(options: ApiServerOptions): Promise<ApiServe
       const { server: http } = server;
       const cut = setTimeout(() => {
         http.closeAllConnections();
+        upgrades.terminate();
       }, graceMs);
       // A connection whose last answer ends during the grace is idle from then on.
       const sweep = setInterval(() => {
@@ -74,13 +79,16 @@ export async function openApiServer(options: ApiServerOptions): Promise<ApiServe
   };
 }
 
-function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyInstance {
+function createServer(
+  options: ApiServerOptions,
+  closing: AbortSignal,
+): { server: FastifyInstance; upgrades: Upgrades } {
   const server = Fastify({
     bodyLimit: apiLimits.bodyBytesMax,
     exposeHeadRoutes: false,
     return503OnClosing: false,
     forceCloseConnections: "idle",
-    http: { maxHeaderSize: HEADER_BYTES_MAX },
+    http: { maxHeaderSize: HEADER_BYTES_MAX, shouldUpgradeCallback: isWebSocket },
     routerOptions: { maxParamLength: HEADER_BYTES_MAX, ignoreTrailingSlash: false },
     frameworkErrors: (error, _request, reply) => {
       sendError(reply, toPerdureError(error));
@@ -101,7 +109,9 @@ function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyI
   server.decorate("requestKeeper", options.requestKeeper);
   watchTable(server);
 
-  const context = { commands: options.commands, closing };
+  const upgrades = acceptUpgrades(server);
+  const { commands, pingMs = attachLimits.pingMs } = options;
+  const context = { commands, closing, upgrades, pingMs };
   agentRoutes(server, context);
   restRoutes(server, context);
   processRoutes(server, context);
@@ -110,7 +120,7 @@ function createServer(options: ApiServerOptions, closing: AbortSignal): FastifyI
   pathRoutes(server, context);
   daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
-  return server;
+  return { server, upgrades };
 }
 
 function observe(server: FastifyInstance, log: (entry: RequestLogEntry) => void): void {

@@ -11,6 +11,8 @@ import {
   signalRequestSchema,
   stdinQuerySchema,
 } from "../api.ts";
+import { attachQuerySchema } from "../attach.ts";
+import { terminalSizeSchema } from "../terminal.ts";
 import { bytes, json, lines } from "./route.ts";
 import type { ApiRoute } from "./route.ts";
 
@@ -71,6 +73,30 @@ export const processRoutes = {
     status: 204,
     answers: [],
     mutates: true,
+    scope: "use",
+  },
+  resize: {
+    method: "POST",
+    path: "/v1/agents/:agent/processes/:process/resize",
+    summary: "Give the terminal that a program runs on another size.",
+    params: process,
+    body: json(terminalSizeSchema),
+    status: 204,
+    answers: [],
+    mutates: true,
+    repeat: "again",
+    scope: "use",
+  },
+  attach: {
+    method: "GET",
+    path: "/v1/agents/:agent/processes/:process/attach",
+    summary:
+      "A program's output, input, signals and terminal size over one WebSocket: see attach.md.",
+    params: process,
+    query: attachQuerySchema,
+    status: 101,
+    answers: [],
+    mutates: false,
     scope: "use",
   },
 } as const satisfies Record<string, ApiRoute>;

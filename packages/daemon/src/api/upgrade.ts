@@ -1,0 +1,77 @@
+/**
+ * WebSockets through the same routes, hooks and errors as every other request: an upgrade is routed as the GET
+ * that it is, and whoever serves it either answers, or takes the socket.
+ */
+import { ServerResponse } from "node:http";
+import type { IncomingMessage } from "node:http";
+import { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import type { FastifyInstance } from "fastify";
+import { ATTACH_PROTOCOL, attachLimits, PerdureError } from "@perdure/protocol";
+import { WebSocketServer } from "ws";
+import type { WebSocket } from "ws";
+
+interface Pending {
+  readonly socket: Socket;
+  readonly head: Buffer;
+  readonly response: ServerResponse;
+}
+
+export interface Upgrades {
+  /** Makes a WebSocket of the request's connection. @throws `bad_request` where it does not ask for one */
+  accept(request: IncomingMessage): Promise<WebSocket>;
+  /** Cuts every one. */
+  terminate(): void;
+}
+
+/** For the `http` options of the server: other upgrades (h2c of curl) are no business of ours. */
+export function isWebSocket(request: IncomingMessage): boolean {
+  return request.headers.upgrade?.toLowerCase() === "websocket";
+}
+
+export function acceptUpgrades(server: FastifyInstance): Upgrades {
+  const pending = new WeakMap<IncomingMessage, Pending>();
+  const sockets = new WebSocketServer({
+    noServer: true,
+    clientTracking: true,
+    maxPayload: attachLimits.messageBytesMax,
+    perMessageDeflate: false,
+    // A key that was sent as a subprotocol is not said again.
+    handleProtocols: (offered) => (offered.has(ATTACH_PROTOCOL) ? ATTACH_PROTOCOL : false),
+  });
+
+  server.server.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+    // Every server of Node's has these.
+    if (!(socket instanceof Socket)) throw new TypeError("An upgrade of what is no socket");
+    // Until it is a WebSocket nobody else listens.
+    socket.on("error", () => socket.destroy());
+    const response = new ServerResponse(request);
+    // What came behind the request is not read by anyone any more.
+    response.shouldKeepAlive = false;
+    response.assignSocket(socket);
+    response.once("finish", () => socket.end());
+    pending.set(request, { socket, head, response });
+    server.routing(request, response);
+  });
+
+  return {
+    accept: (request) => {
+      const found = pending.get(request);
+      if (found === undefined) {
+        const message = "Cannot attach: the request does not ask for a WebSocket";
+        const hint =
+          'Send "connection: upgrade" and "upgrade: websocket"; or read …/output instead.';
+        const details = { upgrade: "websocket" };
+        return Promise.reject(new PerdureError("bad_request", message, { hint, details }));
+      }
+      const { socket, head, response } = found;
+      response.detachSocket(socket);
+      return new Promise((resolve) => {
+        sockets.handleUpgrade(request, socket, head, resolve);
+      });
+    },
+    terminate: () => {
+      for (const socket of sockets.clients) socket.terminate();
+    },
+  };
+}
