@@ -7,19 +7,35 @@ import type {
   KeptRequest,
   KeptRequestBounds,
 } from "../../packages/daemon/src/core/kept-request.ts";
-import type { StateChange, StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
+import type {
+  EventQuery,
+  NewEvent,
+  StateChange,
+  StateStore,
+  StoredEvents,
+} from "../../packages/daemon/src/core/ports/state-store.ts";
 
 interface Tables {
   readonly agents: Map<AgentId, Agent>;
   readonly checkpoints: Map<CheckpointId, CheckpointRow>;
   /** By principal and key. */
   readonly requests: Map<string, KeptRequest>;
+  readonly events: (NewEvent & { readonly id: number })[];
+  /** Of the newest event. */
+  lastEvent: number;
 }
 
 const settledStates = new Set<AgentState>(["asleep", "stopped", "quarantined", "failed"]);
 
 export function createMemoryStateStore(): StateStore {
-  let tables: Tables = { agents: new Map(), checkpoints: new Map(), requests: new Map() };
+  let tables: Tables = {
+    agents: new Map(),
+    checkpoints: new Map(),
+    requests: new Map(),
+    events: [],
+    lastEvent: 0,
+  };
+  let tellEvents = (): void => undefined;
   let closed = false;
 
   const answer = async <T>(work: (tables: Tables) => T): Promise<T> => {
@@ -41,13 +57,17 @@ export function createMemoryStateStore(): StateStore {
         agents: new Map(tables.agents),
         checkpoints: new Map(tables.checkpoints),
         requests: new Map(tables.requests),
+        events: [...tables.events],
+        lastEvent: tables.lastEvent,
       };
       try {
         for (const change of copied) apply(draft, change);
       } catch (error) {
         return Promise.reject(PerdureError.from(error));
       }
+      const isTold = draft.lastEvent !== tables.lastEvent;
       tables = draft;
+      if (isTold) tellEvents();
       return Promise.resolve();
     },
     agent: (id) => answer(({ agents }) => agents.get(id) ?? null),
@@ -94,6 +114,10 @@ export function createMemoryStateStore(): StateStore {
     checkpoints: (agent) =>
       answer(({ checkpoints }) => [...checkpoints.values()].filter((row) => row.agent === agent)),
     checkpoint: (id) => answer(({ checkpoints }) => checkpoints.get(id) ?? null),
+    events: (query) => answer(({ events, lastEvent }) => pageOf(events, lastEvent, query)),
+    onEvents: (listener) => {
+      tellEvents = listener;
+    },
     request: (principal, key) =>
       answer(({ requests }) => requests.get(slotOf({ principal, key })) ?? null),
     close: () => {
@@ -103,7 +127,8 @@ export function createMemoryStateStore(): StateStore {
   };
 }
 
-function apply({ agents, checkpoints, requests }: Tables, change: StateChange): void {
+function apply(tables: Tables, change: StateChange): void {
+  const { agents, checkpoints, requests, events } = tables;
   const refuse = (message: string): never => {
     throw new PerdureError("store_failed", message);
   };
@@ -146,6 +171,15 @@ function apply({ agents, checkpoints, requests }: Tables, change: StateChange): 
         if (agent === change.id) checkpoints.delete(id);
       }
       return;
+    case "append-event":
+      events.push({ ...change.event, id: ++tables.lastEvent });
+      return;
+    case "collect-events": {
+      const young = events.findIndex(({ atMs }) => atMs >= change.sinceMs);
+      const old = young < 0 ? events.length : young;
+      events.splice(0, Math.max(old, events.length - change.countMax));
+      return;
+    }
     case "insert-request": {
       const { request, sinceMs } = change;
       const kept = requests.get(slotOf(request));
@@ -168,6 +202,26 @@ function apply({ agents, checkpoints, requests }: Tables, change: StateChange): 
       collect(requests, change.bounds);
       return;
   }
+}
+
+function pageOf(
+  events: Tables["events"],
+  last: number,
+  { tenant, agents, kinds, after, limit }: EventQuery,
+): StoredEvents {
+  const found = events
+    .filter((event) => event.tenant === tenant && event.id > after)
+    .filter(
+      ({ agent, name }) => agents === null || [agent, name].some((ref) => agents.includes(ref)),
+    )
+    .filter(({ kind }) => kinds === null || kinds.includes(kind))
+    .slice(0, limit)
+    .map(({ id, atMs, kind, agent, name, generation, data }) => {
+      return { id, atMs, kind, agent, name, generation, data };
+    });
+  const isWhole = found.length < limit;
+  const scannedTo = isWhole ? last : (found.at(-1)?.id ?? after);
+  return { events: found, scannedTo, first: events[0]?.id ?? last + 1, last };
 }
 
 function slotOf({ principal, key }: Pick<KeptRequest, "principal" | "key">): string {

@@ -7,6 +7,7 @@
 import type { LayerId } from "@perdure/protocol";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
+import { eventViolations } from "./event-check.ts";
 import { layerPath, type AgentFolder } from "./checkpoint-folder.ts";
 import type { World } from "./world.ts";
 
@@ -26,6 +27,7 @@ export async function violationsOf(
 ): Promise<string[]> {
   const found = [...world.violations];
   const agents = await world.state.allAgents();
+  found.push(...(await eventViolations(world.state, agents)));
   const known = new Set<string>(agents.map(({ id }) => id));
   for (const agent of agents) {
     const rows = await world.state.checkpoints(agent.id);

@@ -104,6 +104,8 @@ export function observedStateStore(options: ObservedStateStoreOptions): StateSto
     agentIds: (after, limit) => ask("agentIds", () => store.agentIds(after, limit)),
     checkpoints: (agent) => ask("checkpoints", () => store.checkpoints(agent)),
     checkpoint: (id) => ask("checkpoint", () => store.checkpoint(id)),
+    events: (query) => ask("events", () => store.events(query)),
+    onEvents: (listener) => store.onEvents(listener),
     request: (principal, key) => ask("request", () => store.request(principal, key)),
     close: () => ask("close", () => store.close()),
   };

@@ -20,6 +20,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { errorBodySchema, PerdureError } from "@perdure/protocol";
 import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
 import type { FakeCommands, FakeServer } from "../../../test/contract/api/fake-server.ts";
+import { sampleEvent } from "../../../test/contract/state-store-event.ts";
 
 const bin = join(import.meta.dirname, "..", "bin", "perdure.mjs");
 const fakeDaemon = join(import.meta.dirname, "../../../test/contract/api/fake-daemon.ts");
@@ -628,6 +629,64 @@ describe("cp", () => {
     ]) {
       expect((await run(args)).code, args.join(" ")).toBe(1);
     }
+  });
+});
+
+describe("events", () => {
+  const append = (...parts: Parameters<typeof sampleEvent>[0][]): Promise<void> =>
+    fake.state.commit(
+      parts.map((part) => {
+        const event = sampleEvent({ atMs: Date.parse("2200-01-02T03:04:05.678Z"), ...part });
+        return { kind: "append-event", event };
+      }),
+    );
+
+  it("are printed as lines, by agent, kind and position, and as JSON", async () => {
+    await append(
+      { kind: "let-out", data: { route: "wake", checkpoint: null } },
+      { kind: "failed", name: "a2", data: { message: "it\u001b[2J died", reason: "panic" } },
+      { kind: "removed", data: {} },
+    );
+    const lines = (await data(["events"])).trim().split("\n");
+    const at = "2200-01-02T03:04:05.678Z";
+    expect(lines).toEqual([
+      `1  ${at}  one  g3  let-out  route=wake`,
+      `2  ${at}  a2  g3  failed  message="it\\u001b[2J died"  reason=panic`,
+      `3  ${at}  one  g3  removed`,
+    ]);
+    expect(await data(["events", "--agent", "a2"])).toBe(`${lines[1]}\n`);
+    expect(await data(["events", "--kind", "failed,removed", "--after", "2"])).toBe(
+      `${lines[2]}\n`,
+    );
+    const asJson = (await data(["events", "--json"])).trim().split("\n").map(json);
+    expect(asJson).toMatchObject([{ id: 1 }, { id: 2, kind: "failed" }, { id: 3 }]);
+    await fake.state.commit([{ kind: "collect-events", sinceMs: 0, countMax: 1 }]);
+    expect(await data(["events"])).toMatch(/^\(events 1 to 2 are not kept any more\)\n3 /);
+  });
+
+  it("are followed until it is interrupted", async () => {
+    await append({}, {});
+    const following = run(["events", "--follow", "--after", "1", "--json"], {
+      onStdout: (output, kill) => {
+        const count = output.split("\n").length - 1;
+        if (count === 1) void append({ kind: "failed" });
+        if (count === 2) kill("SIGINT");
+      },
+    });
+    const { stdout } = await following;
+    expect(stdout.trim().split("\n").map(json)).toMatchObject([
+      { id: 2 },
+      { id: 3, kind: "failed" },
+    ]);
+  });
+
+  it.each([
+    [["--kind", "nonsense"], /There is no kind "nonsense"; there are created, state/],
+    [["--after", "-1"], /must be the id of an event/],
+  ])("refuses %j", async (args, words) => {
+    const { code, stderr } = await run(["events", ...args]);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(words);
   });
 });
 

@@ -5,6 +5,7 @@ import { addCpCommand } from "./command/cp.ts";
 import { addCreateCommand } from "./command/create.ts";
 import { addDaemonCommand } from "./command/daemon.ts";
 import { addDoctorCommand } from "./command/doctor.ts";
+import { addEventsCommand } from "./command/events.ts";
 import { addExecCommand } from "./command/exec.ts";
 import { addListCommand } from "./command/list.ts";
 import { addReportCommand } from "./command/report.ts";
@@ -44,6 +45,7 @@ export function createProgram(json: boolean): Command {
   addReportCommand(program);
   addVerifyCommand(program);
   addTransferCommands(program);
+  addEventsCommand(program);
   addDoctorCommand(program);
   addDaemonCommand(program);
   addCompleteCommand(program);

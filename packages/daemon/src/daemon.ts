@@ -20,6 +20,7 @@ import { WorkPool } from "./checkpoints/work/pool.ts";
 import { createSystemClock } from "./clock.ts";
 import { Engine } from "./core/engine.ts";
 import { HotChildren } from "./core/hot-children.ts";
+import { EventLog } from "./core/event-log.ts";
 import type { Log } from "./core/ports/log.ts";
 import { engineLimits } from "./core/limit.ts";
 import { PageBuffers } from "./core/page-buffers.ts";
@@ -82,6 +83,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   const state = await openSqliteStateStore({ path: join(home, "perdure.db") });
   opened.defer(() => state.close());
   const requestKeeper = new RequestKeeper({ state, clock, log });
+  const events = new EventLog({ state, clock, log });
   // The engine is closed before: what it was asked ends, and its answer is kept.
   opened.defer(() => requestKeeper.settled());
   const keyRing = await openKeyRing(home);
@@ -166,6 +168,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     commands: engine,
     socketPath: socket,
     requestKeeper,
+    events,
     health: () => ({ version: VERSION, pid: process.pid, startedAtMs, home }),
     metrics: (): Metrics => {
       const delay = {

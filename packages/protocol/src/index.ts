@@ -6,6 +6,7 @@ export * from "./canonical-json.ts";
 export * from "./duration.ts";
 export * from "./error.ts";
 export * from "./file.ts";
+export * from "./event.ts";
 export * from "./id.ts";
 export * from "./image.ts";
 export * from "./manifest.ts";

@@ -7,8 +7,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { PerdureError } from "@perdure/protocol";
+import type { AgentEvent, EventGap, EventKind } from "@perdure/protocol";
 import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
 import type { FakeCommands, FakeServer } from "../../../test/contract/api/fake-server.ts";
+import { sampleEvent } from "../../../test/contract/state-store-event.ts";
 import { Perdure } from "./perdure.ts";
 import type { Output } from "./output.ts";
 
@@ -281,6 +283,84 @@ describe("files", () => {
       const late = perdure.writeFile("a1", "/full/x", Buffer.alloc(16 << 20));
       await expect(late).rejects.toMatchObject({ code: "disk_full" });
     }
+  });
+});
+
+describe("events", () => {
+  const append = (...kinds: EventKind[]): Promise<void> =>
+    fake.state.commit(
+      kinds.map((kind) => {
+        const event = sampleEvent({ atMs: Date.now(), kind });
+        return { kind: "append-event", event };
+      }),
+    );
+  const inShort = (event: AgentEvent | EventGap): string =>
+    event.kind === "gap" ? `gap ${event.from}-${event.to}` : `${event.id} ${event.kind}`;
+
+  it("gives all that is kept, page by page, with the gap before it", async () => {
+    await append("created", "state", "failed");
+    await fake.state.commit([{ kind: "collect-events", sinceMs: 0, countMax: 2 }]);
+    expect((await all(perdure.events({ follow: false }))).map(inShort)).toEqual([
+      "gap 1-1",
+      "2 state",
+      "3 failed",
+    ]);
+    await append(...Array.from({ length: 250 }, () => "state" as const));
+    expect(await all(perdure.events({ follow: false, after: 1 }))).toHaveLength(252);
+    const failed = await all(perdure.events({ follow: false, kinds: ["failed", "paused"] }));
+    expect(failed.map(inShort)).toEqual(["gap 1-1", "3 failed"]);
+    const page = await perdure.eventPage({ after: 3, limit: 2 });
+    expect(page).toMatchObject({ next: 5, position: 5 });
+  });
+
+  it("goes on where it was after connections that broke and a daemon that was started again", async () => {
+    await append("created", "state");
+    const seen: string[] = [];
+    const following = (async () => {
+      for await (const event of perdure.events({ after: 0 })) {
+        if (seen.push(inShort(event)) === 6) break;
+      }
+    })();
+    await expect.poll(() => seen.length).toBe(2);
+    const { state } = fake;
+    await fake.close();
+    await append("failed", "paused");
+    fake = await openFakeServer(join(folder, "run", "perdure.sock"), folder, { state });
+    await expect.poll(() => seen.length, { timeout: 20_000 }).toBe(4);
+    await append("resumed", "removed");
+    await following;
+    expect(seen).toEqual([
+      "1 created",
+      "2 state",
+      "3 failed",
+      "4 paused",
+      "5 resumed",
+      "6 removed",
+    ]);
+  });
+
+  it("begins with what comes next", async () => {
+    await append("failed");
+    let first: string | undefined;
+    const following = (async () => {
+      for await (const event of perdure.events({ kinds: ["failed"] })) {
+        first = inShort(event);
+        break;
+      }
+    })();
+    // Until it is known to listen: by what it hears.
+    await expect.poll(() => append("state", "failed").then(() => first)).toBeDefined();
+    await following;
+    expect(first).toMatch(/^\d+ failed$/);
+    expect(first).not.toBe("1 failed");
+  });
+
+  it("throws at once where no daemon is, for a position that is not there, and when it is cancelled", async () => {
+    await using other = new Perdure({ socketPath: join(folder, "none.sock") });
+    await expect(all(other.events())).rejects.toMatchObject({ code: "daemon_unreachable" });
+    await expect(all(perdure.events({ after: 99 }))).rejects.toMatchObject({ code: "bad_request" });
+    const signal = AbortSignal.timeout(50);
+    await expect(all(perdure.events({ signal }))).rejects.toMatchObject({ code: "cancelled" });
   });
 });
 

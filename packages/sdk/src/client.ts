@@ -17,7 +17,7 @@ import type {
   Metrics,
   WakeReport,
 } from "@perdure/protocol";
-import { StoreCalls } from "./store-calls.ts";
+import { EventCalls } from "./event-calls.ts";
 import type { CallOptions } from "./transport.ts";
 
 export interface ListOptions extends CallOptions {
@@ -39,7 +39,7 @@ export interface ForkOptions extends CallOptions {
  * its name or id everywhere. A call that changes something is carried out once: where the connection
  * breaks before its answer, it is sent again with the same idempotency key.
  */
-export class PerdureClient extends StoreCalls {
+export class PerdureClient extends EventCalls {
   /**
    * Creates an agent and wakes it for the first time. Sizes in bytes; defaults: image `debian`, 512 MiB
    * of memory, 1 CPU, 8 GiB of disk.

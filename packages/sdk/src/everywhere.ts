@@ -1,6 +1,7 @@
 /** What the client is made of wherever it runs. */
-export { durationMs, PerdureError } from "@perdure/protocol";
+export { durationMs, eventKinds, PerdureError } from "@perdure/protocol";
 export type {
+  AgentEvent,
   AgentState,
   AgentView,
   CheckpointView,
@@ -8,6 +9,9 @@ export type {
   CreateRequest,
   DoctorReport,
   ErrorCode,
+  EventGap,
+  EventKind,
+  EventPage,
   Exit,
   Health,
   ImportResponse,
@@ -28,6 +32,7 @@ export { Attachment } from "./attachment.ts";
 export type { AttachOptions } from "./attachment.ts";
 export * from "./client.ts";
 export type { RunResult } from "./collected-output.ts";
+export type { EventOptions } from "./event-calls.ts";
 export type { FileOptions, FolderEntry, PathFacts } from "./file-calls.ts";
 export type { FileFacts, FileRead } from "./file-read.ts";
 export type { FileEvent } from "./file-watch.ts";

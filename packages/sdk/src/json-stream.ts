@@ -12,7 +12,7 @@ export async function* jsonValues<S extends z.ZodType>(
   }
 }
 
-async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+export async function* splitLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   let begun = "";
   for await (const chunk of chunks) {

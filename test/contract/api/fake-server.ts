@@ -4,6 +4,8 @@ import { RequestKeeper } from "../../../packages/daemon/src/api/request-keeper.t
 import type { StateStore } from "../../../packages/daemon/src/core/ports/state-store.ts";
 import { openApiServer } from "../../../packages/daemon/src/api/server.ts";
 import type { ApiServer } from "../../../packages/daemon/src/api/server.ts";
+import { createSystemClock } from "../../../packages/daemon/src/clock.ts";
+import { EventLog } from "../../../packages/daemon/src/core/event-log.ts";
 import { createMemoryStateStore } from "../memory-state-store.ts";
 import { createFakeCommands } from "./fake-commands.ts";
 import type { FakeCommands } from "./fake-commands.ts";
@@ -14,6 +16,8 @@ export interface FakeServer {
   readonly commands: FakeCommands;
   readonly server: ApiServer;
   readonly socketPath: string;
+  /** Holds the event log and the requests that are kept; the commands do not touch it. */
+  readonly state: StateStore;
   /** How often a shutdown was asked for. */
   shutdowns(): number;
   /** Cuts every connection and ends every program. */
@@ -45,6 +49,7 @@ export async function openFakeServer(
     socketPath,
     requestKeeper: createRequestKeeper(state),
     ...(pingMs === undefined ? {} : { pingMs }),
+    events: createEventLog(state),
     health,
     metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
     shutdown: () => {
@@ -56,6 +61,7 @@ export async function openFakeServer(
     commands,
     server,
     socketPath,
+    state,
     shutdowns: () => shutdowns,
     close: async () => {
       commands.dispose();
@@ -67,4 +73,8 @@ export async function openFakeServer(
 /** Over a store in memory, and the clock of the test's host. */
 export function createRequestKeeper(state = createMemoryStateStore()): RequestKeeper {
   return new RequestKeeper({ state, clock: { nowMs: () => Date.now() }, log: () => undefined });
+}
+
+export function createEventLog(state = createMemoryStateStore()): EventLog {
+  return new EventLog({ state, clock: createSystemClock(), log: () => undefined });
 }

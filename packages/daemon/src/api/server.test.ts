@@ -10,7 +10,10 @@ import { errorBodySchema, errorTable, openApiDocument, PerdureError } from "@per
 import { violations } from "../../../../test/contract/api/conformance.ts";
 import { createFakeCommands } from "../../../../test/contract/api/fake-commands.ts";
 import type { FakeCommands } from "../../../../test/contract/api/fake-commands.ts";
-import { createRequestKeeper } from "../../../../test/contract/api/fake-server.ts";
+import { createEventLog, createRequestKeeper } from "../../../../test/contract/api/fake-server.ts";
+import { createMemoryStateStore } from "../../../../test/contract/memory-state-store.ts";
+import { sampleEvent } from "../../../../test/contract/state-store-event.ts";
+import type { NewEvent, StateStore } from "../core/ports/state-store.ts";
 import { openApiServer } from "./server.ts";
 import type { ApiServer, RequestLogEntry } from "./server.ts";
 
@@ -19,12 +22,14 @@ let socketPath: string;
 let commands: FakeCommands;
 let server: ApiServer;
 let log: RequestLogEntry[];
+let state: StateStore;
 let shutdowns: number;
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), "perdure-api-"));
   socketPath = join(folder, "run", "perdure.sock");
   commands = createFakeCommands();
+  state = createMemoryStateStore();
   log = [];
   shutdowns = 0;
   server = await openApiServer(options());
@@ -38,7 +43,8 @@ afterEach(async () => {
 const options = () => ({
   commands,
   socketPath,
-  requestKeeper: createRequestKeeper(),
+  requestKeeper: createRequestKeeper(state),
+  events: createEventLog(state),
   health: () => ({ version: "0.1.0", pid: 1, startedAtMs: 1, home: folder }),
   metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
   shutdown: () => {
@@ -564,6 +570,88 @@ describe("files", () => {
     request.destroy();
     await expect.poll(() => failure).toMatchObject({ code: "cancelled" });
     expect(expectTyped(await send("GET", path))).toBe("path_not_found");
+  });
+});
+
+describe("events", () => {
+  const append = (...parts: Partial<NewEvent>[]): Promise<void> =>
+    state.commit(
+      parts.map((part) => {
+        const event = sampleEvent({ atMs: Date.now(), ...part });
+        return { kind: "append-event", event };
+      }),
+    );
+
+  /** Reads blocks until `enough` says so, then leaves. */
+  async function follow(path: string, headers: Record<string, string>, count: number) {
+    const response = await open("GET", path, { headers });
+    let text = "";
+    for await (const chunk of response) {
+      text += String(chunk);
+      if (text.split("data: ").length > count) break;
+    }
+    response.destroy();
+    const { statusCode: status = 0, headers: answered } = response;
+    const exchange = { method: "GET", url: path, requestBody: "", status, headers: answered };
+    expect(violations({ ...exchange, body: text })).toEqual([]);
+    return { text, headers: answered };
+  }
+
+  it("answers pages of the log, by agent and kind", async () => {
+    await append({}, { kind: "failed" }, { name: "other" }, {});
+    const page = await send("GET", "/v1/events?follow=false&limit=2");
+    expect(page.json()).toMatchObject({ events: [{ id: 1 }, { id: 2 }], next: 2, position: 2 });
+    const rest = await send("GET", "/v1/events?follow=false&after=2");
+    expect(rest.json()).toMatchObject({ events: [{ id: 3 }, { id: 4 }], next: null });
+    const failed = await send("GET", "/v1/events?follow=false&kind=failed,paused&agent=one");
+    expect(failed.json()).toMatchObject({ events: [{ id: 2, kind: "failed" }], position: 4 });
+  });
+
+  it("streams what is kept and what comes, and goes on after the last id that was seen", async () => {
+    await append({}, {});
+    const following = follow("/v1/events?after=0", {}, 3);
+    await append({});
+    const { text, headers } = await following;
+    expect(headers["content-type"]).toBe("text/event-stream");
+    expect(headers["cache-control"]).toBe("no-store");
+    expect([...text.matchAll(/^id: (\d+)\ndata: /gm)].map(([, id]) => id)).toEqual(["1", "2", "3"]);
+    // As a browser connects again: with the URL of its first call.
+    const again = await follow("/v1/events?after=0", { "last-event-id": "2" }, 1);
+    expect(again.text).toMatch(/id: 3\ndata: /);
+    expect(again.text).not.toMatch(/id: 1\n/);
+  });
+
+  it("says which events a reader came too late for", async () => {
+    await append({}, {}, {});
+    await state.commit([{ kind: "collect-events", sinceMs: 0, countMax: 1 }]);
+    const { text } = await follow("/v1/events?after=1", {}, 2);
+    expect(text).toContain('id: 2\ndata: {"kind":"gap","from":2,"to":2}\n\n');
+    expect(text).toContain("id: 3\ndata: ");
+  });
+
+  it.each<[string, Record<string, string>]>([
+    ["?after=9", {}],
+    ["", { "last-event-id": "9" }],
+    ["?after=-1", {}],
+    ["?after=1e3", {}],
+    ["?after=99999999999999999999", {}],
+    ["", { "last-event-id": "garbage" }],
+    ["?kind=nonsense", {}],
+    ["?kind=", {}],
+    ["?follow=maybe", {}],
+    ["?follow=false&limit=0", {}],
+    ["?after=1&after=2", {}],
+  ])("refuses %j %j", async (query, headers) => {
+    expect(expectTyped(await send("GET", `/v1/events${query}`, { headers }))).toBe("bad_request");
+  });
+
+  it("ends when the daemon closes, and lets a reader go that left", async () => {
+    const response = await open("GET", "/v1/events");
+    await new Promise((resolve) => response.once("data", resolve));
+    const ended = new Promise((resolve) => response.once("end", resolve));
+    response.resume();
+    await server.close();
+    await ended;
   });
 });
 

@@ -8,10 +8,12 @@ import Fastify from "fastify";
 import type { FastifyInstance } from "fastify";
 import { apiLimits, attachLimits } from "@perdure/protocol";
 import type { ErrorCode } from "@perdure/protocol";
+import type { EventLog } from "../core/event-log.ts";
 import { agentRoutes } from "./agent-routes.ts";
 import { daemonRoutes } from "./daemon-routes.ts";
 import type { DaemonFacts } from "./daemon-routes.ts";
 import { rawErrorAnswer, sendError, sendNotFound, toPerdureError } from "./error-answer.ts";
+import { eventRoutes } from "./event-routes.ts";
 import { fileRoutes } from "./file-routes.ts";
 import { pathRoutes } from "./path-routes.ts";
 import { processRoutes } from "./process-routes.ts";
@@ -38,6 +40,7 @@ export interface ApiServerOptions extends DaemonFacts {
   readonly requestKeeper: RequestKeeper;
   /** Between pings of a WebSocket, milliseconds; default as documented. */
   readonly pingMs?: number;
+  readonly events: EventLog;
   readonly log?: (entry: RequestLogEntry) => void;
 }
 
@@ -110,14 +113,15 @@ function createServer(
   watchTable(server);
 
   const upgrades = acceptUpgrades(server);
-  const { commands, pingMs = attachLimits.pingMs } = options;
-  const context = { commands, closing, upgrades, pingMs };
+  const { commands, events, pingMs = attachLimits.pingMs } = options;
+  const context = { commands, events, closing, upgrades, pingMs };
   agentRoutes(server, context);
   restRoutes(server, context);
   processRoutes(server, context);
   fileRoutes(server, context);
   storeRoutes(server, context);
   pathRoutes(server, context);
+  eventRoutes(server, context);
   daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
   return { server, upgrades };

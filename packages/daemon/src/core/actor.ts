@@ -15,6 +15,7 @@ import {
 } from "@perdure/protocol";
 import { wakeDueMs, type Agent } from "./agent.ts";
 import { Callers } from "./callers.ts";
+import { eventsOf, recorded } from "./event.ts";
 import { Lane } from "./lane.ts";
 import type { Parts } from "./parts.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
@@ -91,7 +92,7 @@ export class Actor {
     return this.#agent.id;
   }
 
-  /** Stores a change of the agent together with `also`, in one transaction. */
+  /** Stores a change of the agent together with `also` and their events, in one transaction. */
   async save(
     change: Partial<Omit<Agent, "id" | "revision" | "changedAtMs">>,
     also: readonly StateChange[] = [],
@@ -102,11 +103,12 @@ export class Actor {
       revision: this.#agent.revision + 1,
       changedAtMs: this.parts.clock.nowMs(),
     };
-    await this.parts.state.commit([
-      { kind: "update-agent", agent, expectedRevision: this.#agent.revision },
-      ...also,
-    ]);
     const before = this.#agent;
+    await this.parts.state.commit([
+      { kind: "update-agent", agent, expectedRevision: before.revision },
+      ...also,
+      ...recorded(eventsOf(before, agent, also, agent.changedAtMs)),
+    ]);
     this.#agent = agent;
     if (wakeDueMs(agent) !== wakeDueMs(before)) this.#hooks.onDueChanged();
   }

@@ -3,6 +3,7 @@
  * on are dropped from the store, then their files are collected.
  */
 import type { Actor } from "./actor.ts";
+import { eventsOf, recorded } from "./event.ts";
 import { PerdureError } from "@perdure/protocol";
 
 /** Drops unnamed checkpoints other than the head, and every file that is reachable no more. */
@@ -13,7 +14,9 @@ export async function collectOld(actor: Actor): Promise<void> {
     const kept = rows.filter((row) => row.name !== null || row.id === agent.head?.checkpoint);
     const dropped = rows.filter((row) => !kept.includes(row));
     if (dropped.length > 0) {
-      await parts.state.commit(dropped.map(({ id }) => ({ kind: "delete-checkpoint", id })));
+      const changes = dropped.map(({ id }) => ({ kind: "delete-checkpoint", id }) as const);
+      const events = eventsOf(agent, agent, changes, parts.clock.nowMs());
+      await parts.state.commit([...changes, ...recorded(events)]);
     }
     for (const { id } of dropped) await parts.hotChildren.releaseCheckpoint(id);
     const hot = parts.hotChildren.filesOf(agent.id);

@@ -6,6 +6,7 @@ import { makeId, PerdureError, type AgentId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
 import type { Create } from "./command.ts";
+import { eventsOf, recorded } from "./event.ts";
 import type { Parts } from "./parts.ts";
 import { raise } from "./raise.ts";
 import { removeFiles } from "./remove.ts";
@@ -81,7 +82,10 @@ export async function insertAgent(
     changedAtMs: nowMs,
     ...facts,
   };
-  await parts.state.commit([{ kind: "insert-agent", agent }]);
+  await parts.state.commit([
+    { kind: "insert-agent", agent },
+    ...recorded(eventsOf(null, agent, [], nowMs)),
+  ]);
   return agent;
 }
 

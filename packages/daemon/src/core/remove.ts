@@ -1,5 +1,6 @@
 /** Remove: the row is marked first, the machine ends, the key is destroyed before the rest of the files. */
 import type { Actor } from "./actor.ts";
+import { eventsOf, recorded } from "./event.ts";
 import { endMachine } from "./fail.ts";
 
 /** Removes the agent for good. Its name is free from the mark on. Holds the lane. */
@@ -14,9 +15,10 @@ export async function remove(actor: Actor): Promise<void> {
 
 /** Destroys key and files, then the row. Idempotent; the machine is gone. */
 export async function removeFiles(actor: Actor): Promise<void> {
-  const { parts, id } = actor;
+  const { parts, id, agent } = actor;
   await parts.checkpoints.removeAgent(id);
   await actor.step("remove.files-gone");
-  await parts.state.commit([{ kind: "delete-agent", id }]);
+  const events = eventsOf(agent, null, [], parts.clock.nowMs());
+  await parts.state.commit([{ kind: "delete-agent", id }, ...recorded(events)]);
   actor.gone = true;
 }

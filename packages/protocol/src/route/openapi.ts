@@ -30,6 +30,7 @@ import {
 import { folderEventSchema, pathFactsSchema, watchEventSchema } from "../file.ts";
 import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
 import { cutSchema, wakeReportSchema } from "../wake-report.ts";
+import { agentEventSchema, eventGapSchema } from "../event.ts";
 import { pathNames, takesKey } from "./route.ts";
 import type { ApiRoute, Content } from "./route.ts";
 import { holdSchema } from "../rest.ts";
@@ -59,6 +60,8 @@ const components: Readonly<Record<string, z.ZodType>> = {
   Hold: holdSchema,
   HotView: hotViewSchema,
   Why: whySchema,
+  AgentEvent: agentEventSchema,
+  EventGap: eventGapSchema,
   Health: healthSchema,
   Metrics: metricsSchema,
   Error: errorBodySchema,

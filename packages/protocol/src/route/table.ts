@@ -1,6 +1,7 @@
 /** The route table: every `/v1` route by its operation. route.ts says how to add one. */
 import { agentRoutes } from "./agent.ts";
 import { daemonRoutes } from "./daemon.ts";
+import { eventRoutes } from "./event.ts";
 import { fileRoutes } from "./file.ts";
 import { processRoutes } from "./process.ts";
 import { restRoutes } from "./rest.ts";
@@ -14,6 +15,7 @@ export const routeAreas = {
   Programs: processRoutes,
   Files: fileRoutes,
   Storage: storeRoutes,
+  Events: eventRoutes,
   Daemon: daemonRoutes,
 } as const satisfies Record<string, Record<string, ApiRoute>>;
 
@@ -23,6 +25,7 @@ export const routes = {
   ...processRoutes,
   ...fileRoutes,
   ...storeRoutes,
+  ...eventRoutes,
   ...daemonRoutes,
 } as const satisfies Record<string, ApiRoute>;
 

@@ -8,7 +8,7 @@
  * On a full disk a store lives on a reserve: changes of agents that exist still go through, a new agent is
  * refused with `disk_full` until the reserve is there again.
  */
-import type { AgentId, AgentState, CheckpointId } from "@perdure/protocol";
+import type { AgentEvent, AgentId, AgentState, CheckpointId, EventKind } from "@perdure/protocol";
 import type { Agent } from "../agent.ts";
 import type { CheckpointRow } from "../checkpoint.ts";
 import type { KeptAnswer, KeptRequest, KeptRequestBounds } from "../kept-request.ts";
@@ -24,6 +24,10 @@ export type StateChange =
   | { readonly kind: "delete-checkpoint"; readonly id: CheckpointId }
   /** Forgets a removed agent whose files are gone. */
   | { readonly kind: "delete-agent"; readonly id: AgentId }
+  /** Gives the event the next number of the log. */
+  | { readonly kind: "append-event"; readonly event: NewEvent }
+  /** Forgets the oldest events: up to the first that is not older than `sinceMs`, and all beyond `countMax`. */
+  | { readonly kind: "collect-events"; readonly sinceMs: number; readonly countMax: number }
   | RequestChange;
 
 /** What is kept of requests with an idempotency key. On a full disk it is refused: agents come first. */
@@ -44,6 +48,31 @@ export interface AgentQuery {
   /** Name after which the page begins. */
   readonly after?: string;
   readonly limit: number;
+}
+
+/** An event before the log gives it its number. */
+export type NewEvent = Omit<AgentEvent, "id"> & { readonly tenant: string };
+
+export interface EventQuery {
+  readonly tenant: string;
+  /** Names or ids; null: all. */
+  readonly agents: readonly string[] | null;
+  readonly kinds: readonly EventKind[] | null;
+  /** The page begins with what is newer. */
+  readonly after: number;
+  /** 0: where the log begins and ends is all that is asked. */
+  readonly limit: number;
+}
+
+/** All of one moment. */
+export interface StoredEvents {
+  readonly events: readonly AgentEvent[];
+  /** Nothing that was asked for is up to here but what is in `events`. */
+  readonly scannedTo: number;
+  /** Oldest that is kept, of whichever agent and tenant; one more than `last` where none is. */
+  readonly first: number;
+  /** Newest that ever was, kept or not; 0 where none was. */
+  readonly last: number;
 }
 
 export interface StateStore {
@@ -67,6 +96,10 @@ export interface StateStore {
   /** Oldest first. */
   checkpoints(agent: AgentId): Promise<readonly CheckpointRow[]>;
   checkpoint(id: CheckpointId): Promise<CheckpointRow | null>;
+  /** Ascending. */
+  events(query: EventQuery): Promise<StoredEvents>;
+  /** Calls `listener` after each commit that appended events. */
+  onEvents(listener: () => void): void;
   /** However old it is. */
   request(principal: string, key: string): Promise<KeptRequest | null>;
   /**

@@ -13,6 +13,8 @@ import type { AgentRows } from "./agent-rows.ts";
 import { prepareCheckpointRows } from "./checkpoint-rows.ts";
 import type { CheckpointRows } from "./checkpoint-rows.ts";
 import { transactionError } from "./database.ts";
+import { prepareEventRows } from "./event-rows.ts";
+import type { EventRows } from "./event-rows.ts";
 import { prepareRequestRows } from "./request-rows.ts";
 import type { RequestRows } from "./request-rows.ts";
 
@@ -22,6 +24,7 @@ export const GROUP_COMMITS_MAX = 256;
 export interface Rows {
   readonly agents: AgentRows;
   readonly checkpoints: CheckpointRows;
+  readonly events: EventRows;
   readonly requests: RequestRows;
 }
 
@@ -29,6 +32,7 @@ export function prepareRows(database: DatabaseSync): Rows {
   return {
     agents: prepareAgentRows(database),
     checkpoints: prepareCheckpointRows(database),
+    events: prepareEventRows(database),
     requests: prepareRequestRows(database),
   };
 }
@@ -73,7 +77,7 @@ function commitOne(
   }
 }
 
-function apply({ agents, checkpoints, requests }: Rows, change: StateChange): void {
+function apply({ agents, checkpoints, events, requests }: Rows, change: StateChange): void {
   switch (change.kind) {
     case "insert-agent":
       agents.insert(change.agent);
@@ -92,6 +96,12 @@ function apply({ agents, checkpoints, requests }: Rows, change: StateChange): vo
       return;
     case "delete-agent":
       agents.delete(change.id);
+      return;
+    case "append-event":
+      events.append(change.event);
+      return;
+    case "collect-events":
+      events.collect(change.sinceMs, change.countMax);
       return;
     case "insert-request":
       requests.insert(change.request, change.sinceMs);

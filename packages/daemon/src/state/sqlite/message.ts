@@ -1,6 +1,6 @@
 /** What the daemon's main thread and the store's worker say to each other. */
 import type { ErrorBody } from "@perdure/protocol";
-import type { AgentQuery, StateChange } from "../../core/ports/state-store.ts";
+import type { AgentQuery, EventQuery, StateChange } from "../../core/ports/state-store.ts";
 
 export type StoreRequest =
   | { readonly kind: "commit"; readonly changes: readonly StateChange[] }
@@ -14,6 +14,7 @@ export type StoreRequest =
   | { readonly kind: "agentIds"; readonly after: string | null; readonly limit: number }
   | { readonly kind: "checkpoints"; readonly agent: string }
   | { readonly kind: "checkpoint"; readonly id: string }
+  | { readonly kind: "events"; readonly query: EventQuery }
   | { readonly kind: "request"; readonly principal: string; readonly key: string }
   | { readonly kind: "close" };
 

@@ -24,6 +24,20 @@ CREATE TABLE checkpoint (
 
 CREATE INDEX checkpoint_agent ON checkpoint (agent, position);
 
+CREATE TABLE event (
+  -- Ascending, and never used twice, though events are forgotten.
+  id         INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+  tenant     TEXT    NOT NULL,
+  agent      TEXT    NOT NULL,
+  name       TEXT    NOT NULL,
+  generation INTEGER NOT NULL,
+  at_ms      INTEGER NOT NULL,
+  kind       TEXT    NOT NULL,
+  data       TEXT    NOT NULL CHECK (json_valid(data))
+) STRICT;
+
+CREATE INDEX event_tenant ON event (tenant, id);
+
 CREATE TABLE request (
   -- Order of insertion; the clock of a host may step back.
   position  INTEGER NOT NULL PRIMARY KEY,
@@ -38,3 +52,5 @@ CREATE TABLE request (
 ) STRICT;
 
 CREATE UNIQUE INDEX request_key ON request (principal, key);
+
+CREATE TABLE sqlite_sequence(name,seq);

@@ -8,7 +8,7 @@ import { PerdureError, type AgentId } from "@perdure/protocol";
 import type { Agent } from "../../core/agent.ts";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
 import type { KeptRequest } from "../../core/kept-request.ts";
-import type { StateStore } from "../../core/ports/state-store.ts";
+import type { StateStore, StoredEvents } from "../../core/ports/state-store.ts";
 import { BALLAST, OPENED } from "./message.ts";
 import type { NumberedAnswer, StoreRequest } from "./message.ts";
 
@@ -31,9 +31,11 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
   const thread = createStoreThread(worker);
   await thread.opened;
   const call = thread.call;
+  let tellEvents = (): void => undefined;
   return {
     commit: async (changes) => {
       await call({ kind: "commit", changes });
+      if (changes.some(({ kind }) => kind === "append-event")) tellEvents();
     },
     agent: async (id) => (await call({ kind: "agent", id })) as Agent | null,
     agentByName: async (tenant, name) =>
@@ -47,6 +49,10 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
     agentIds: async (after, limit) => (await call({ kind: "agentIds", after, limit })) as AgentId[],
     checkpoints: async (agent) => (await call({ kind: "checkpoints", agent })) as CheckpointRow[],
     checkpoint: async (id) => (await call({ kind: "checkpoint", id })) as CheckpointRow | null,
+    events: async (query) => (await call({ kind: "events", query })) as StoredEvents,
+    onEvents: (listener) => {
+      tellEvents = listener;
+    },
     request: async (principal, key) =>
       (await call({ kind: "request", principal, key })) as KeptRequest | null,
     onReserve: (listener) => thread.onBallast(listener),

@@ -102,7 +102,7 @@ function answer(rows: Rows, number: number, request: Read): NumberedAnswer {
   }
 }
 
-function read({ agents, checkpoints, requests }: Rows, request: Read): unknown {
+function read({ agents, checkpoints, events, requests }: Rows, request: Read): unknown {
   switch (request.kind) {
     case "agent":
       return agents.byId(request.id);
@@ -124,6 +124,8 @@ function read({ agents, checkpoints, requests }: Rows, request: Read): unknown {
       return checkpoints.ofAgent(request.agent);
     case "checkpoint":
       return checkpoints.byId(request.id);
+    case "events":
+      return events.page(request.query);
     case "request":
       return requests.byKey(request.principal, request.key);
     case "close":

@@ -1,0 +1,53 @@
+/** The event log: as pages, or as server-sent events that go on where a reader left off. */
+import { Readable } from "node:stream";
+import type { FastifyInstance } from "fastify";
+import { routes } from "@perdure/protocol";
+import type { FollowedEvent } from "@perdure/protocol";
+import type { Followed } from "../core/event-log.ts";
+import type { RouteContext } from "./context.ts";
+import { serve } from "./serve.ts";
+
+/** What a browser waits before it connects again. */
+const RETRY_MS = 1000;
+
+export function eventRoutes(server: FastifyInstance, { events, closing }: RouteContext): void {
+  serve(server, routes.events, async ({ tenant, query, headers, reply }) => {
+    const { agent, kind, follow, limit } = query;
+    const filter = {
+      tenant,
+      agents: agent === undefined ? null : [agent],
+      kinds: kind ?? null,
+    };
+    // A browser that connects again sends the URL of its first call, and where it is in the header.
+    const after = headers["last-event-id"] ?? query.after ?? null;
+    if (!follow) return events.page(filter, after ?? 0, limit);
+    const gone = new AbortController();
+    reply.raw.once("close", () => {
+      gone.abort();
+    });
+    const followed = await events.follow(filter, after, AbortSignal.any([gone.signal, closing]));
+    const blocks = Readable.from(serverSentEvents(followed), { objectMode: false });
+    return reply.type("text/event-stream").header("cache-control", "no-store").send(blocks);
+  });
+}
+
+async function* serverSentEvents(followed: AsyncIterable<Followed>): AsyncGenerator<string> {
+  yield `retry: ${RETRY_MS}\n\n`;
+  for await (const told of followed) {
+    switch (told.type) {
+      case "event":
+        yield block(told.event.id, told.event);
+        break;
+      case "gap":
+        yield block(told.gap.to, told.gap);
+        break;
+      case "position":
+        // No event: it only moves where the reader goes on, and shows that the daemon is there.
+        yield `: ${told.position}\nid: ${told.position}\n\n`;
+    }
+  }
+}
+
+function block(id: number, event: FollowedEvent): string {
+  return `id: ${id}\ndata: ${JSON.stringify(event)}\n\n`;
+}
