@@ -20,7 +20,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import (SH, TESTS, Guest, alive, cgroup_mount, fails, test, until,  # noqa: E402
+from harness import (SH, TESTS, Guest, alive, cgroup_mount, children_of, fails, test, until,  # noqa: E402
                      without_children)
 from link import (CANCEL, DATA, END, REQUEST, RESPONSE, WINDOW, OPS, RESYNC, Failed, Reader,  # noqa: E402
                   encode_fields, frame)
@@ -668,6 +668,32 @@ def _(guest):
         until(lambda: guest.files() == ["target"])
         with open(path, "rb") as file:
             assert file.read() in (b"old", b"new")
+
+
+@test("a file larger than any buffer passes each way in bounded memory")
+def _(guest):
+    link = guest.link
+    size = 96 << 20
+    data = random.Random(5).randbytes(1 << 20) * (size >> 20)
+
+    def resident(pid, key):
+        with open(f"/proc/{pid}/status") as status:
+            for line in status:
+                if line.startswith(key):
+                    return int(line.split()[1]) << 10
+        return 0
+
+    link.write_file(guest.path("small"), b"x")
+    before = resident(guest.process.pid, "VmRSS")
+    stream = link.write_file(guest.path("large"), data, end=False)
+    child = children_of(guest.process.pid)[-1]
+    assert resident(guest.process.pid, "VmHWM") < before + (16 << 20)
+    assert resident(child, "VmHWM") < before + (16 << 20)
+    link.send(END, stream, struct.pack("<H", 0))
+    link.written(stream, 120)
+    facts, back = link.read_file(guest.path("large"))
+    assert facts["size"] == size and back == data
+    assert resident(guest.process.pid, "VmHWM") < before + (16 << 20)
 
 
 @test("a file write in the middle when the link closes leaves the old file and no draft")

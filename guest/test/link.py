@@ -267,7 +267,7 @@ class Link:
     def read_file(self, path, window=1 << 20, **fields):
         stream = self.start("READ_FILE", path=path, **fields)
         facts = self.response(stream)
-        data = b""
+        parts = []
         self.window(stream, window)
         owed = 0
         while True:
@@ -276,9 +276,9 @@ class Link:
                 (status,) = struct.unpack_from("<H", payload)
                 if status != 0:
                     raise Failed(status, decode_fields(payload[2:]))
-                return facts, data
+                return facts, b"".join(parts)
             assert kind == DATA
-            data += payload
+            parts.append(payload)
             owed += len(payload)
             if owed >= window // 2:
                 self.window(stream, owed)

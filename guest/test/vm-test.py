@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from link import DATA, Failed  # noqa: E402
+from link import CANCEL, DATA, Failed, Records  # noqa: E402
 from vm import Vm  # noqa: E402
 
 SH = ["/bin/sh", "-c"]
@@ -329,6 +329,96 @@ def test_latency(link):
     say(f"PING {sorted(ping)[10]:.1f} ms, true {sorted(times)[5]:.0f} ms")
 
 
+def typed(link, process, data):
+    stream = link.start("STDIN", process=process)
+    link.response(stream)
+    link.take(stream)
+    link.send(DATA, stream, data)
+    link.send(CANCEL, stream)
+
+
+def shown(reader, text):
+    while text not in reader.out:
+        assert reader.step(60), reader.out
+
+
+def test_terminal(link, vm):
+    process = link.spawn(["sh"], user="user", rows=30, columns=90, env=["PS1=> "])
+    reader = link.attach(process)
+    shown(reader, b"> ")
+    typed(link, process, b"tty; stat -c '%u %g %a' $(tty); stty size\r")
+    shown(reader, b"/dev/pts/0\r\n1000 5 620\r\n30 90\r\n")
+    link.call("RESIZE", process=process, rows=31, columns=91)
+    typed(link, process, b"stty size; echo x >/dev/tty; cat\r")
+    shown(reader, b"31 91\r\nx\r\n")
+    typed(link, process, b"\x04echo after cat; sleep 100\r")
+    shown(reader, b"after cat\r\n")
+    # The host goes and comes back; the CPUs stand still in between, as when it sleeps.
+    at = reader.offset
+    vm.monitor("stop")
+    link.sock.close()
+    again = vm.connect()
+    vm.monitor("cont")
+    again.resync(60)
+    typed(again, process, b"\x03")
+    reader = again.attach(process, offset=at)
+    shown(reader, b"^C")
+    typed(again, process, b"echo $((6 * 7)); exit 3\r")
+    assert reader.read_to_end(60)["exitCode"] == 3
+    assert b"42\r\n" in reader.out and b"after cat" not in reader.out, reader.out
+    say("terminals: the user's own, with signals, sizes and an offset that lasts")
+    return again
+
+
+def test_paths_and_watches(link):
+    fields = {"user": "user"}
+    link.call("MAKE_FOLDER", path="/home/user/a/b", parents=True, **fields)
+    watch = Records(link, "WATCH", path="/home/user", recursive=True, **fields)
+    shell(link, "echo x > a/b/f; mv a c", user="user")
+    kinds = []
+    while not kinds or kinds[-1] != ("moved", "/home/user/c"):
+        record = watch.take(60)
+        kinds.append((record["kind"], record["path"]))
+    assert kinds[0] == ("created", "/home/user/a/b/f"), kinds
+    watch.leave()
+    link.call("MOVE_PATH", path="/home/user/c/b/f", target="/home/user/g", **fields)
+    records = Records(link, "LIST_FOLDER", path="/home/user", **fields).rest()
+    owners = {record["name"]: record["uid"] for record in records}
+    assert owners["c"] == owners["g"] == 1000 and "a" not in owners, owners
+    link.call("REMOVE_PATH", path="/home/user/c", recursive=True, **fields)
+    link.call("REMOVE_PATH", path="/home/user/g", **fields)
+    for path, status in [("/proc", "path_crosses_mount"), ("/dev/shm", "path_crosses_mount"),
+                         ("/", "bad_request")]:
+        try:
+            link.call("REMOVE_PATH", path=path, recursive=True)
+            raise AssertionError(f"{path} was removed")
+        except Failed as failed:
+            assert failed.status == status, failed
+    say("folders, paths and watches")
+
+
+def forks(link):
+    return int(shell(link, "grep ^processes /proc/stat").split()[1])
+
+
+def test_cheap_questions(link):
+    process = link.spawn(["sleep", "4321"])
+    pid = link.call("PROCESSES", process=process - 1)["entry"][0]["pid"]
+    time.sleep(1)
+    assert pid in [timer["pid"] for timer in link.call("TIMERS")["timer"]]
+    ticks = agent_cpu_ticks(link)
+    before = forks(link)
+    for _ in range(50):
+        timers = link.call("TIMERS")["timer"]
+        assert [timer["dueInMs"] // 100000 for timer in timers if timer["pid"] == pid] == [43], timers
+        assert len(link.call("ACTIVITY")["stat"]) == 5
+    made = forks(link) - before
+    ticks = agent_cpu_ticks(link) - ticks
+    assert made < 20, f"{made} children for 100 questions"
+    link.call("SIGNAL", process=process, signal=9, tree=True)
+    say(f"50 times timers and activity: {ticks} ticks of the agent, no child")
+
+
 def initramfs(kernel, busybox):
     vm = Vm(kernel, busybox)
     try:
@@ -348,6 +438,9 @@ def initramfs(kernel, busybox):
         test_bulk(link)
         test_trees(link)
         test_latency(link)
+        test_paths_and_watches(link)
+        test_cheap_questions(link)
+        link = test_terminal(link, vm)
         link = test_host_comes_and_goes(vm, link)
         link = test_unread_link_and_stop(vm, link)
         link = test_dead_port(vm, link)
@@ -375,6 +468,8 @@ def disk(kernel, busybox):
         link.write_file("/root/written", b"durable" * 1000)
         link.spawn(SH + ["trap 'echo bye > /root/bye; exit' TERM; echo up; while :; do sleep 1; done"])
         link.spawn(SH + ["trap '' TERM; while :; do sleep 1; done"])
+        link.spawn(SH + ["trap '' TERM; trap 'echo hup > /root/hup; exit' HUP; while :; do sleep 1; done"],
+                   rows=24, columns=80)
         time.sleep(0.5)
         assert stats(link)["diskWriteBytes"] > 0
         link.call("FREEZE")
@@ -385,7 +480,7 @@ def disk(kernel, busybox):
         image = os.path.join(vm.folder, "disk.img")
         check = subprocess.run(["e2fsck", "-fn", image], capture_output=True, text=True)
         assert check.returncode == 0, check.stdout
-        for path, text in [("/root/bye", "bye\n"), ("/root/written", "durable" * 1000)]:
+        for path, text in [("/root/bye", "bye\n"), ("/root/hup", "hup\n"), ("/root/written", "durable" * 1000)]:
             read = subprocess.run(["debugfs", "-R", f"cat {path}", image], capture_output=True,
                                   text=True)
             assert read.stdout == text, read

@@ -18,7 +18,7 @@ MODULES = ["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_
            "virtio_blk", "virtio_console"]
 TOOLS = ["sh", "cat", "echo", "sleep", "ls", "head", "tail", "id", "hostname", "date", "ps", "env",
          "mount", "dd", "df", "kill", "stat", "nice", "yes", "od", "readlink", "wc", "setsid",
-         "mkdir", "touch", "rm", "sync", "ip", "cut", "usleep", "printf", "true", "test", "grep", "free"]
+         "mkdir", "touch", "rm", "sync", "ip", "cut", "usleep", "printf", "true", "test", "grep", "free", "tty", "stty", "mv"]
 
 
 class Vm:
