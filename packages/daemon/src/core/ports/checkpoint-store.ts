@@ -16,9 +16,12 @@ import type {
   SubstrateFacts,
   VerifiedPart,
 } from "@perdure/protocol";
+import type { CapturedState } from "./captured-state.ts";
 import type { ExportFiles } from "./export-file.ts";
 import type { PageBatch } from "./page.ts";
 import type { MemoryBase } from "./substrate.ts";
+
+export type { CapturedState } from "./captured-state.ts";
 
 /** Where the cut comes from and what it is called; all that the manifest says beyond bytes. */
 export interface CheckpointDraft {
@@ -38,19 +41,6 @@ export interface CheckpointDraft {
     readonly cleanliness: "clean" | "crash-consistent";
   };
   readonly importedFrom?: NonNullable<Manifest["importedFrom"]>;
-}
-
-/** A machine's memory and devices at the cut. `pages` holds every page that may differ from `base`. */
-export interface CapturedState {
-  /** What the machine has mapped: pages are compared with it. */
-  readonly base: MemoryBase;
-  readonly pages: AsyncIterable<PageBatch>;
-  readonly devices: Uint8Array;
-  /**
-   * Write a base of the agent's own instead of packs (delta beyond the break-even). `memoryBytes` and
-   * the base come from the draft.
-   */
-  readonly ownBase: boolean;
 }
 
 /** What a checkpoint holds, verified, ready to be loaded. */

@@ -13,7 +13,7 @@ import type {
   Manifest,
   OnCrash,
 } from "@perdure/protocol";
-import type { CapturedState } from "./checkpoint-store.ts";
+import type { CapturedState } from "./captured-state.ts";
 import type { ImageFile } from "./image-source.ts";
 import type { MemoryBase } from "./substrate.ts";
 
