@@ -116,5 +116,6 @@ function reportMs({ report }: WakeTimes): number {
 }
 
 function told(times: WakeTimes | undefined): string {
-  return times === undefined ? "-" : `${times.clientMs.toFixed(0)} ms`;
+  if (times === undefined) return "-";
+  return `${times.clientMs.toFixed(0)} ms ${JSON.stringify(times.report.phases)}`;
 }
