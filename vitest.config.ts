@@ -15,6 +15,7 @@ export default defineConfig({
             "tools/**/*.test.ts",
           ],
           testTimeout: 60_000,
+          expect: { poll: { timeout: 30_000 } },
         },
       },
       {
@@ -23,6 +24,7 @@ export default defineConfig({
           include: ["test/{e2e,crash,substrate,kvm-bare}/**/*.test.ts"],
           fileParallelism: false,
           testTimeout: 300_000,
+          expect: { poll: { timeout: 120_000 } },
           hookTimeout: 300_000,
         },
       },

@@ -38,7 +38,8 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
 sources = {0, 3, terminal}
 sizes = b""
 while terminal in sources:
-    for source in select.select(list(sources), [], [])[0]:
+    # A size that came before something typed counts for it.
+    for source in sorted(select.select(list(sources), [], [])[0], key=lambda one: one != 3):
         try:
             data = os.read(source, 65536)
         except OSError:  # EIO: nobody has the terminal open any more
