@@ -11,9 +11,20 @@ import { DaemonUnderTest, until } from "./daemon-under-test.ts";
 
 const MINUTE_S = 60;
 const HOUR_S = 3600;
-/** A daemon for which it is so much later. */
-function later(seconds: number): Record<string, string> {
-  const preload = `const now = Date.now.bind(Date); Date.now = () => now() + ${seconds * 1000};`;
+/** A daemon for which it is so much later, and the host's time stamp counter is so much faster. */
+function later(seconds: number, counter = 1): Record<string, string> {
+  const preload = `
+    import { promises } from "node:fs";
+    import { syncBuiltinESMExports } from "node:module";
+    const now = Date.now.bind(Date);
+    Date.now = () => now() + ${seconds * 1000};
+    const read = promises.readFile;
+    promises.readFile = async (path, ...more) => {
+      const text = await read(path, ...more);
+      if (path !== "/proc/cpuinfo") return text;
+      return text.replaceAll(/(?<=^bogomips\\s*: )[\\d.]+/gm, (mips) => String(mips * ${counter}));
+    };
+    syncBuiltinESMExports();`;
   return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(preload)}` };
 }
 /** What comes due while the agent sleeps, and what comes due half a minute after. */
@@ -198,6 +209,44 @@ describe("programs that wait for a time while the agent sleeps", () => {
     }
   });
 
+  test("on a host whose counter runs at another rate its clock runs right, and waits keep their rest", async () => {
+    await under.client.create({ name: "moved" });
+    await under.sh("moved", "sleep 100000 > /dev/null 2>&1 < /dev/null &", "user");
+    const source = "cat /sys/devices/system/clocksource/clocksource0/current_clocksource";
+    expect(await under.sh("moved", source)).toBe("tsc");
+    await under.client.sleep("moved");
+
+    await under.restart({ ...later(2 * HOUR_S, 0.9) });
+    const away = (await under.client.wake("moved")).report;
+    expect(away?.checks).toContainEqual(
+      expect.objectContaining({ check: "clock-source", outcome: "notice" }),
+    );
+    expect(away?.checks).toContainEqual(
+      expect.objectContaining({ check: "clock-advance", outcome: "passed" }),
+    );
+    expect(await under.sh("moved", source)).toBe("acpi_pm");
+    const [before, began] = [await clocks("moved"), performance.now()];
+    await new Promise((next) => setTimeout(next, 3000));
+    const [after, passed] = [await clocks("moved"), performance.now() - began];
+    // By a counter of nine tenths of the rate it would be a tenth less, and is not.
+    expect(Math.abs((after.monotonicMs - before.monotonicMs) / passed - 1)).toBeLessThan(0.5);
+    await under.client.sleep("moved");
+
+    await under.restart(later(3 * HOUR_S));
+    const home = (await under.client.wake("moved")).report;
+    expect(home?.checks).toContainEqual(
+      expect.objectContaining({ check: "clock-source", outcome: "passed" }),
+    );
+    expect(home?.checks).toContainEqual({
+      check: "clock-advance",
+      outcome: "notice",
+      detail:
+        "Waits inside last longer by the time away: its kernel keeps time by acpi_pm, which cannot be moved.",
+    });
+    expect(await under.sh("moved", source)).toBe("tsc");
+    await under.client.remove("moved");
+  });
+
   test("C02 an agent with 500 tickers wakes as soon after ten hours as after ten minutes, each ticks once", async () => {
     await under.client.create({ name: "ticker" });
     await under.client.writeFile("ticker", "/home/user/tickers", compiled(tickers), {
@@ -209,8 +258,8 @@ describe("programs that wait for a time while the agent sleeps", () => {
     await under.sh("ticker", programs, "user");
     await until("all to tick", async () => (await ticks("ticker")).every((count) => count > 0));
     const tookMs = new Map<number, number>();
-    // Never back: the test before this one has left the host an hour late.
-    let shiftS = HOUR_S;
+    // Never back: tests before this one have left the host hours late.
+    let shiftS = 3 * HOUR_S;
     for (const awayS of [10 * MINUTE_S, 10 * HOUR_S, 10 * MINUTE_S, 10 * HOUR_S]) {
       const before = await sleepWithWait("ticker");
       await under.restart(later((shiftS += awayS)));

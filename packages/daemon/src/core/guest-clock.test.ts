@@ -177,6 +177,30 @@ describe("an agent", () => {
     expect((await world.guest("a1")).memory.advancedMs).toBe(0);
   });
 
+  test("whose workload did not freeze in time keeps its clock, and the report says so", async () => {
+    world.faults.arm("link.freeze", {
+      kind: "fail",
+      error: Object.assign(new Error("too busy"), { code: "freeze_timeout" }) as never,
+    });
+    await slept(HOUR);
+    const { checks } = reportOf(await world.execute(verb("wake", "a1")));
+    expect(checks).toContainEqual({
+      check: "clock-advance",
+      outcome: "notice",
+      detail: "Waits inside last longer by the time away: its workload did not freeze at the cut.",
+    });
+    expect((await world.guest("a1")).memory.advancedMs).toBe(0);
+  });
+
+  test("with a wait of months is woken before runtimes overflow", async () => {
+    await world.execute(create("a2"));
+    await world.execute(exec("a2", "wait-for", String(1000 * HOUR)));
+    const { waitDueMs } = await world.execute(verb("sleep", "a2"));
+    expect((waitDueMs ?? 0) - world.time.nowMs).toBe(engineLimits.waitFarMs);
+    const near = await world.execute(verb("sleep", "a1"));
+    expect((near.waitDueMs ?? 0) - world.time.nowMs).toBeLessThanOrEqual(100 * HOUR);
+  });
+
   test("whose kernel keeps time by something else wakes all the same, and the report says so", async () => {
     (await world.guest("a1")).memory.clockSource = "acpi_pm_of_old";
     await slept(HOUR);

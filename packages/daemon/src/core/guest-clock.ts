@@ -10,11 +10,15 @@ import {
   PerdureError,
   type GateCheck,
   type GuestClockFacts,
+  type Route,
   type SubstrateFacts,
 } from "@perdure/protocol";
 import { engineLimits } from "./limit.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { ClockAdvance } from "./ports/substrate.ts";
+
+/** Name of the check that tells of it. */
+const ADVANCE = "clock-advance";
 
 /** What a wake does about the guest's clocks. */
 export interface ClockPlan {
@@ -24,6 +28,24 @@ export interface ClockPlan {
   readonly obstacle: string | null;
   /** What the guest's kernel is made to keep time by from here on; null: as it does. */
   readonly source: "tsc" | "acpi_pm" | null;
+}
+
+/**
+ * Whether a continuation counts the time away on the monotonic clock, and what the report says where it cannot.
+ * Else time-outs between programs would end that nobody was awake to keep
+ * (docs/decisions/time-asleep-counts-where-somebody-waits.md).
+ *
+ * A process that had the CPU at the cut would be charged with all the time away, and starve beside others for as
+ * long: only a workload that was frozen has none.
+ */
+export function wantedAdvance(
+  route: Route,
+  waitDueMs: number | null,
+  frozen: boolean,
+): { readonly advanceClock: boolean; readonly checks: readonly GateCheck[] } {
+  const isWaitedFor = route === "wake" && waitDueMs !== null;
+  if (!isWaitedFor || frozen) return { advanceClock: isWaitedFor, checks: [] };
+  return { advanceClock: false, checks: [notMoved("its workload did not freeze at the cut")] };
 }
 
 export const noClockPlan: ClockPlan = { advance: null, obstacle: null, source: null };
@@ -81,17 +103,15 @@ export function checkClockPlan(
   movedMs: number,
 ): GateCheck[] {
   const checks: GateCheck[] = [];
-  const check = "clock-advance";
   if (obstacle !== null) {
-    const detail = `Waits inside last longer by the time away: ${obstacle}.`;
-    checks.push({ check, outcome: "notice", detail });
+    checks.push(notMoved(obstacle));
   } else if (advance !== null) {
     const isRight = Math.abs(movedMs) <= engineLimits.clockAdvanceSlackMs;
     const moved = `The monotonic clock was moved by ${seconds(advance.ms)} s`;
     const detail = isRight
       ? `${moved}; the wall clock was then off by ${movedMs.toFixed(0)} ms.`
       : `${moved}, but the wall clock was then off by ${seconds(movedMs)} s: waits inside may end at another time.`;
-    checks.push({ check, outcome: isRight ? "passed" : "notice", detail });
+    checks.push({ check: ADVANCE, outcome: isRight ? "passed" : "notice", detail });
   }
   if (source !== null) {
     const detail =
@@ -102,6 +122,11 @@ export function checkClockPlan(
     checks.push({ check: "clock-source", outcome, detail });
   }
   return checks;
+}
+
+function notMoved(obstacle: string): GateCheck {
+  const detail = `Waits inside last longer by the time away: ${obstacle}.`;
+  return { check: ADVANCE, outcome: "notice", detail };
 }
 
 function seconds(ms: number): string {

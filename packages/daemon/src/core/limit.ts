@@ -55,6 +55,8 @@ export const engineLimits = {
   lookEveryMsMax: 15_000,
   /** A wait inside that is due so soon is waited for awake. */
   waitNearMs: 5_000,
+  /** For a wait inside an agent sleeps this long at once: libuv's waits overflow where 24.8 days pass in one. */
+  waitFarMs: 24 * 24 * 3_600_000,
   /** Wakes of the alarm at once. */
   alarmWakesMax: 8,
   /** Longest time until the alarm looks at the wall clock again. */

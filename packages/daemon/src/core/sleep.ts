@@ -101,7 +101,7 @@ export async function sleep(
         paused: null,
         head: { checkpoint: row.id, continued: false },
         disk: layers,
-        waitDueMs,
+        waitDueMs: waitDueMs === null ? null : Math.min(waitDueMs, latestWakeMs(actor)),
         asleepBecause: because,
       },
       [{ kind: "insert-checkpoint", checkpoint: row }],
@@ -117,6 +117,11 @@ export async function sleep(
   await actor.step("sleep.machine-gone");
   await collectOld(actor);
   await actor.step("sleep.collected");
+}
+
+/** A wait inside that is due later wakes its agent nevertheless. */
+function latestWakeMs({ parts }: Actor): number {
+  return parts.clock.nowMs() + engineLimits.waitFarMs;
 }
 
 export interface LiveCut {

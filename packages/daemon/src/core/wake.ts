@@ -11,6 +11,7 @@ import {
 import type { Actor } from "./actor.ts";
 import type { Lease } from "./agent.ts";
 import { arrival } from "./arrival.ts";
+import { wantedAdvance } from "./guest-clock.ts";
 import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
 import { assertRecorded, verifiedChecks } from "./opened.ts";
 import { raise } from "./raise.ts";
@@ -51,6 +52,7 @@ export async function continueFrom(
     if (route !== "restore") return startCold(actor, { fallback, otherCut });
     return startCold(actor, { fallback, route, otherCut, from: row });
   }
+  const { advanceClock, checks } = wantedAdvance(route, agent.waitDueMs, manifest.frozen);
   return raise(actor, {
     ...(await arrival(actor, route, manifest.kind)),
     fallback,
@@ -58,7 +60,7 @@ export async function continueFrom(
     state,
     capturedOn: manifest.substrate,
     lowerLayers: manifest.disk.layers.map((layer) => layer.id),
-    verified: [...verifiedChecks(opened), checkGeneration(actor, opened)],
+    verified: [...verifiedChecks(opened), checkGeneration(actor, opened), ...checks],
     cut: {
       checkpoint,
       kind: manifest.kind,
@@ -68,8 +70,7 @@ export async function continueFrom(
     },
     otherCut,
     headAfter: { checkpoint, continued: true },
-    // Else time-outs between programs would end that nobody was awake to keep (docs/decisions/time-asleep-counts-where-somebody-waits.md).
-    advanceClock: route === "wake" && agent.waitDueMs !== null,
+    advanceClock,
   });
 }
 
