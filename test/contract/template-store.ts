@@ -129,5 +129,27 @@ export function templateStoreContract(
         details: { part: "base" },
       });
     });
+
+    it("forgets the templates of one image, whoever took them over, and no other", async () => {
+      const image = "1a".repeat(32) as Digest;
+      const other = "2b".repeat(32) as Digest;
+      const keys = ["5a", "5b", "5c"].map((pair) => pair.repeat(32) as Digest);
+      const [one = key, two = key, third = key] = keys;
+      await store.build(one, null, boot, image);
+      await store.build(two, DISK_BYTES, boot, image);
+      await store.build(third, null, boot, other);
+      await store.build(key, null, boot);
+      const taken = await store.open("default", one);
+      await store.open("default", third);
+      expect(await store.forget(image)).toContain(taken?.base.digest);
+      for (const gone of [one, two]) {
+        expect(await store.open("default", gone)).toBeNull();
+        expect(await (await folders.open()).open("default", gone)).toBeNull();
+      }
+      for (const left of [third, key]) expect(await store.open("default", left)).not.toBeNull();
+      expect(await store.forget(image)).toEqual([]);
+      await store.build(one, null, boot, image);
+      expect((await store.open("default", one))?.devices).toEqual(devices);
+    });
   });
 }

@@ -6,6 +6,7 @@ import type {
   ImageFile,
   ImageSource,
 } from "../../packages/daemon/src/core/ports/image-source.ts";
+import type { ImageUses } from "../../packages/daemon/src/core/ports/image-workshop.ts";
 import type { Random } from "./random.ts";
 
 const file = (name: string, digit: string): ImageFile => ({
@@ -39,6 +40,21 @@ export function createImageSource(config: () => ImageConfig | null): ImageSource
     describe: () => Promise.resolve(JSON.stringify({ id: image.id })),
     adopt: () => Promise.resolve(image),
     tidy: () => Promise.resolve(),
+  };
+}
+
+export function createImageUses(): ImageUses {
+  const held = new Set<Digest>();
+  return {
+    hold: (id) => {
+      held.add(id);
+      return Promise.resolve();
+    },
+    release: (id) => {
+      held.delete(id);
+      return Promise.resolve();
+    },
+    held: () => Promise.resolve([...held]),
   };
 }
 

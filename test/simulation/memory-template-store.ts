@@ -70,5 +70,6 @@ export function createMemoryTemplateStore(options: MemoryTemplateStoreOptions): 
         await life.pass();
       }
     },
+    forget: () => Promise.resolve([]),
   };
 }

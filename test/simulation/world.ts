@@ -8,6 +8,7 @@ import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { ResultOf, Command } from "../../packages/daemon/src/core/command.ts";
 import { Engine } from "../../packages/daemon/src/core/engine.ts";
 import { engineLimits } from "../../packages/daemon/src/core/limit.ts";
+import { ImageHolds } from "../../packages/daemon/src/core/image-hold.ts";
 import { HotChildren } from "../../packages/daemon/src/core/hot-children.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
 import { SparePlan } from "../../packages/daemon/src/core/spare-plan.ts";
@@ -25,7 +26,7 @@ import { CutLog } from "./cut-log.ts";
 import { createGuestLinks } from "./guest-links.ts";
 import type { GuestWire } from "./guest-wire.ts";
 import { Guest } from "./guest.ts";
-import { createIdentities, createImageSource } from "./image-source.ts";
+import { createIdentities, createImageSource, createImageUses } from "./image-source.ts";
 import { MemoryCheckpointStore } from "./memory-checkpoint-store.ts";
 import { createMemoryTemplateStore, type TemplateFolder } from "./memory-template-store.ts";
 import { CommitLog, observedStateStore } from "./observed-state-store.ts";
@@ -64,6 +65,8 @@ export class World {
   readonly stepsPassed: Step[] = [];
   /** What the engine logged as warning or error. */
   readonly complaints: string[] = [];
+  /** Images that agents stand on. */
+  readonly imageUses = createImageUses();
   /** What the image says of how programs run. */
   imageConfig: ImageConfig | null = null;
   /** Changed memory above which a sleep writes an own base. */
@@ -221,6 +224,12 @@ export class World {
           isLetOut: (machine) => this.commits.machines.get(machine) ?? null,
         }),
         images: createImageSource(() => this.imageConfig),
+        imageHolds: new ImageHolds({
+          state: this.state,
+          imageUses: this.imageUses,
+          clock,
+          log: () => undefined,
+        }),
         identities: createIdentities(random),
         ownBaseAboveBytes: () => this.ownBaseAboveBytes,
         defaults: this.defaults,

@@ -11,7 +11,7 @@ export function inWords(error: unknown, command: Command | undefined): unknown {
     const [name, allowed] = wordOf(field, command.name()) ?? [];
     if (name === undefined) return error;
     const reason = allowed ?? error.message.replace(/^Cannot read "[^"]*": /, "");
-    const hint = `\`perdure ${command.name()} --help\` shows how it is used.`;
+    const hint = `\`perdure ${wholeName(command)} --help\` shows how it is used.`;
     return changed(error, `Cannot take ${name}: ${reason}`, hint);
   }
   const { part, check } = error.details;
@@ -22,6 +22,12 @@ export function inWords(error: unknown, command: Command | undefined): unknown {
   return changed(error, error.message, [error.hint, way].filter(Boolean).join(" "));
 }
 
+/** With the names of the commands that it belongs to, but for the program's. */
+function wholeName(command: Command): string {
+  const { parent } = command;
+  return parent?.parent == null ? command.name() : `${wholeName(parent)} ${command.name()}`;
+}
+
 type Word = readonly [name: string, allowed?: string];
 
 const nameRule =
@@ -30,11 +36,17 @@ const nameRule =
 /** The first field that begins `field` counts: `body.env.HOME` is `body.env`. */
 function wordOf(field: string, verb: string): Word | undefined {
   const key = Object.keys(words).find((known) => field === known || field.startsWith(`${known}.`));
+  if (field === "body.name" && verb === "build") return words["query.name"];
+  if (field === "query.name" && verb !== "import") return ["--name", imageNameRule];
   if (field === "body.name") return [verb === "create" ? "<name>" : "--name", nameRule];
   return key === undefined ? undefined : words[key];
 }
 
+const imageNameRule =
+  "it must have 1 to 63 lower-case letters, digits, dots, dashes and underscores, a letter or digit first";
+
 const words: Readonly<Record<string, Word>> = {
+  "path.image": ["<image>", "it must be an image's name or id"],
   "path.agent": ["<agent>", "it must be an agent's name or id"],
   "path.process": ["--attach"],
   "query.offset": ["--offset"],

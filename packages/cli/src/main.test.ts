@@ -248,6 +248,80 @@ describe("agents", () => {
   });
 });
 
+describe("images", () => {
+  it("are imported from a file and from stdin, shown, listed and removed", async () => {
+    await writeFile(join(folder, "app.tar"), "archive");
+    const imported = await data(["image", "import", "app.tar", "--name", "app"]);
+    expect(imported).toMatch(
+      /^Image "app" is [0-9a-f]{12}: disks from 1 GiB\n {2}Device nodes were/,
+    );
+    const settings = ["--name", "still", "--ref", "app:1", "--no-start"];
+    const piped = await data(["image", "import", "-", ...settings, "--json"], { input: "other" });
+    expect(json(piped)).toMatchObject({ names: ["still"] });
+    const shown = await data(["image", "show", "app"]);
+    expect(shown).toMatch(/^entrypoint +"\/app"$/m);
+    expect(shown).toMatch(/^imported from +app:1$/m);
+    const list = await data(["image", "list"]);
+    expect(list).toMatch(/^NAME +ID +FROM +STORED +AGENTS +AGE\n/);
+    expect(list).toMatch(/^app +[0-9a-f]{12} +app:1 +300 MiB +0 /m);
+    expect(json(await data(["image", "list", "--json"]))).toHaveLength(3);
+    expect(await data(["image", "remove", "app"])).toBe('Image "app" is removed: 300 MiB stored\n');
+    const again = await run(["image", "show", "app"]);
+    expect(again).toMatchObject({ code: 1, stdout: "" });
+    expect(again.stderr).toContain('Cannot use image "app"');
+  });
+
+  it("are built from a recipe, in a file or on stdin, or as they are", async () => {
+    await writeFile(join(folder, "node.json"), '{"packages": ["nodejs"]}');
+    const first = await data(["image", "build", "node.json", "--name", "node", "--json"]);
+    const second = await data(["image", "build", "-", "--name", "other", "--json"], {
+      input: '{"packages": ["nodejs"]}',
+    });
+    expect(json(second)).toMatchObject({ id: (json(first) as { id: string }).id });
+    expect(await data(["image", "remove", "other"])).toBe(
+      'Image "other" is still there as "node"\n',
+    );
+    expect(await data(["image", "build", "debian", "--name", "plain"])).toMatch(
+      /^Image "plain" is/,
+    );
+  });
+
+  it.each<[string[], RegExp]>([
+    [["import", "none.tar", "--name", "a"], /Cannot read "none.tar" on this host: ENOENT/],
+    [["import", ".", "--name", "a"], /"." *: it is a folder.*tar c -C/s],
+    [
+      ["import", "-", "--name", "A"],
+      /Cannot take --name: it must have 1 to 63 .*perdure image import --help/s,
+    ],
+    [["build", "bad.json", "--name", "a"], /"bad.json": it is not JSON/],
+    [["build", "odd.json", "--name", "a"], /body.recipe.*there is no field "colour"/],
+    [["remove", "-x-"], /unknown option|Cannot take <image>/],
+  ])("that cannot be made are told why: %s", async (args, words) => {
+    await writeFile(join(folder, "bad.json"), "{");
+    await writeFile(join(folder, "odd.json"), '{"colour": "red"}');
+    const { code, stdout, stderr } = await run(["image", ...args], { input: "archive" });
+    expect(code).toBeGreaterThan(0);
+    expect(stdout).toBe("");
+    expect(stderr).toMatch(words);
+  });
+
+  it("that are broken say so, and Ctrl-C ends the work of one that takes long", async () => {
+    await writeFile(join(folder, "broken.tar"), "broken");
+    const broken = await run(["image", "import", "broken.tar", "--name", "a"]);
+    expect(broken.stderr).toContain("Cannot import the archive: it is broken");
+    await writeFile(join(folder, "slow.tar"), "slow");
+    const child = spawn(process.execPath, [bin, "image", "import", "slow.tar", "--name", "a"], {
+      env: env(),
+      cwd: folder,
+    });
+    await new Promise((seen) => child.stderr.once("data", seen));
+    await expect.poll(() => fake.images.asked.length).toBe(2);
+    child.kill("SIGINT");
+    await once(child, "close");
+    await expect.poll(() => fake.images.cancelled).toBe(1);
+  });
+});
+
 describe("failures", () => {
   it("tells message and hint on stderr, exit code 1", async () => {
     const { code, stdout, stderr } = await run(["show", "a9"]);

@@ -7,6 +7,7 @@ import { addDaemonCommand } from "./command/daemon.ts";
 import { addDoctorCommand } from "./command/doctor.ts";
 import { addEventsCommand } from "./command/events.ts";
 import { addExecCommand } from "./command/exec.ts";
+import { addImageCommands } from "./command/image.ts";
 import { addListCommand } from "./command/list.ts";
 import { addReportCommand } from "./command/report.ts";
 import { addRestCommands } from "./command/rest.ts";
@@ -46,6 +47,7 @@ export function createProgram(json: boolean): Command {
   addVerifyCommand(program);
   addTransferCommands(program);
   addEventsCommand(program);
+  addImageCommands(program);
   addDoctorCommand(program);
   addDaemonCommand(program);
   addCompleteCommand(program);

@@ -22,6 +22,8 @@ import { Engine } from "./core/engine.ts";
 import { HotChildren } from "./core/hot-children.ts";
 import { EventLog } from "./core/event-log.ts";
 import type { Log } from "./core/ports/log.ts";
+import { ImageHolds } from "./core/image-hold.ts";
+import { ImageVerbs } from "./core/image-verb.ts";
 import { engineLimits } from "./core/limit.ts";
 import { PageBuffers } from "./core/page-buffers.ts";
 import { SparePlan } from "./core/spare-plan.ts";
@@ -31,6 +33,8 @@ import { diagnose } from "./doctor.ts";
 import { createGuestLinks } from "./guest-link/open.ts";
 import { createIdentitySource } from "./identity.ts";
 import { createImageStore } from "./images/image-store.ts";
+import { createImageUses } from "./images/image-use.ts";
+import { openImageWorkshop } from "./images/image-workshop.ts";
 import { openSqliteStateStore } from "./state/sqlite/sqlite-state-store.ts";
 import { openQemuSubstrate } from "./substrate/qemu/qemu-substrate.ts";
 
@@ -123,6 +127,11 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   opened.defer(() => checkpoints.close());
   opened.defer(() => substrate.close());
   const imageSource = createImageStore(images);
+  const workshop = await openImageWorkshop({ directory: images, log });
+  opened.defer(() => workshop.close());
+  const imageUses = createImageUses(images, { id: await homeId(home), home });
+  const imageHolds = new ImageHolds({ state, imageUses, clock, log });
+  const spares = new SparePlan(substrate, { specsMax: 2, sparesPerSpec: options.spares });
   const engine = new Engine(
     {
       clock,
@@ -134,7 +143,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
         atOnce: RAISES_PER_CORE * availableParallelism(),
         lendMs: engineLimits.raiseTurnMs,
       }),
-      spares: new SparePlan(substrate, { specsMax: 2, sparesPerSpec: options.spares }),
+      spares,
       hotChildren: new HotChildren({
         clock,
         childrenMax: apiLimits.hotChildrenMax,
@@ -142,6 +151,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
       }),
       links: createGuestLinks({ clock }),
       images: imageSource,
+      imageHolds,
       identities: createIdentitySource(),
       ownBaseAboveBytes: () => options.ownBaseAboveBytes ?? substrate.breakEvenBytes(),
       defaults: {
@@ -166,6 +176,9 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   const shutdownAsked = new Promise<void>((resolve) => (askShutdown = resolve));
   const server = await openApiServer({
     commands: engine,
+    images: new ImageVerbs({
+      ...{ images: imageSource, imageHolds, workshop, state, templates, spares, log },
+    }),
     socketPath: socket,
     requestKeeper,
     events,

@@ -53,6 +53,19 @@ export async function tryWithFileLock<T>(path: string, work: () => Promise<T>): 
   }
 }
 
+/** Takes the lock where nobody has it; null otherwise. Held until `release`, or the end of the process. */
+export function tryFileLock(path: string): { release(): void } | null {
+  makePrivate(path);
+  const lock = new DatabaseSync(path);
+  let isTaken = false;
+  try {
+    isTaken = tryLock(lock);
+  } finally {
+    if (!isTaken) lock.close();
+  }
+  return isTaken ? { release: () => lock.close() } : null;
+}
+
 /**
  * Whoever can read a file can lock it, for ever: not a VM process. One that is there is not opened: a
  * process that closes any descriptor of a file loses its locks on it.

@@ -6,6 +6,7 @@
  */
 import { z } from "zod";
 import { GIB, MIB } from "./agent.ts";
+import { errorBodySchema } from "./api.ts";
 import { digestSchema } from "./id.ts";
 
 /** Bounds of an archive that is imported. Beyond one of them is `too_large`, and `details.limit` names it. */
@@ -70,3 +71,113 @@ export const imageConfigSchema = z.object({
   volumes: z.array(z.string()),
 });
 export type ImageConfig = z.infer<typeof imageConfigSchema>;
+
+/** Bounds of a recipe. */
+export const recipeLimits = {
+  packagesMax: 500,
+  finishBytesMax: 64 * 1024,
+  setuidMax: 100,
+  commandMax: 100,
+  textBytesMax: 4096,
+} as const;
+
+const recipeText = z
+  .string()
+  .max(recipeLimits.textBytesMax)
+  .refine((text) => !text.includes("\0"), "must not hold a NUL character");
+const absolutePath = recipeText.startsWith("/");
+
+/** What an image is built of, beyond what the default image has. Everything may be left out. */
+export const recipeSchema = z.strictObject({
+  /** Names of Debian packages. */
+  packages: z
+    .array(z.string().regex(/^[a-z0-9][a-z0-9+.-]{1,127}$/, "must be a package's name"))
+    .max(recipeLimits.packagesMax)
+    .default([]),
+  /** A shell script, run as root with the new root file system as its own, once all packages are there. */
+  finish: z
+    .string()
+    .refine(
+      (text) => new TextEncoder().encode(text).length <= recipeLimits.finishBytesMax,
+      `must not be longer than ${recipeLimits.finishBytesMax} bytes`,
+    )
+    .refine((text) => !text.includes("\0"), "must not hold a NUL character")
+    .default(""),
+  /** Programs that may gain rights when run; any other that would is refused. */
+  setuid: z.array(absolutePath).max(recipeLimits.setuidMax).default([]),
+  /** How programs run, as `ImageConfig` has it. */
+  user: z
+    .string()
+    .regex(/^[\x21-\x7e]{1,64}$/)
+    .optional(),
+  cwd: absolutePath.optional(),
+  env: z.record(z.string().regex(/^[^=\0]+$/), recipeText).default({}),
+  entrypoint: z.array(recipeText).max(recipeLimits.commandMax).default([]),
+  cmd: z.array(recipeText).max(recipeLimits.commandMax).default([]),
+  start: z.boolean().default(true),
+});
+/** A recipe as it is written. */
+export type RecipeInput = z.input<typeof recipeSchema>;
+export type Recipe = z.output<typeof recipeSchema>;
+
+/** An image on this host. Times are milliseconds since the epoch. */
+export const imageViewSchema = z.object({
+  id: digestSchema,
+  /** Names that stand for it now; none where newer images have taken them. */
+  names: z.array(z.string()),
+  /** The name that it was made under. */
+  madeAs: z.string(),
+  /** Length of its root file system: the smallest disk that can be made from it. */
+  bytes: z.number().int().nonnegative(),
+  /** What its files take on the disk; what it shares with other images counts too. */
+  storedBytes: z.number().int().nonnegative(),
+  kernelVersion: z.string(),
+  guestAgentVersion: z.string(),
+  /** How programs run in its agents; null: as user `user`, in its home. */
+  config: imageConfigSchema.nullable(),
+  /** The container image that it was imported from; null where it was built here. */
+  archive: z
+    .object({
+      digest: z.string(),
+      reference: z.string().nullable(),
+      /** What was not taken over, or deserves a look. */
+      notices: z.array(z.string()),
+    })
+    .nullable(),
+  /** Debian packages in it; none where it was imported. */
+  packages: z.array(z.object({ name: z.string(), version: z.string() })),
+  /** Names of this data directory's agents that stand on it. */
+  agents: z.array(z.string()),
+  createdAtMs: z.number().int(),
+});
+export type ImageView = z.infer<typeof imageViewSchema>;
+
+/** `GET /v1/images`: by name. Without their packages: `GET /v1/images/:image` has those. */
+export const imagesResponseSchema = z.object({ images: z.array(imageViewSchema) });
+
+/** A boolean in a query. */
+const flagSchema = z
+  .enum(["true", "false"])
+  .default("true")
+  .transform((text) => text === "true");
+
+/** `POST /v1/images?name=&ref=&start=`: the body is the archive. */
+export const importImageQuerySchema = z.strictObject({
+  name: imageNameSchema,
+  /** Which image is meant where the archive holds several, as the archive calls it. */
+  ref: z.string().min(1).max(512).optional(),
+  /** `false`: agents do not start its program by themselves. */
+  start: flagSchema,
+});
+
+/** `POST /v1/images/build` */
+export const buildRequestSchema = z.strictObject({ name: imageNameSchema, recipe: recipeSchema });
+
+/** An import or build answers a stream of these; `image` or `error` is always the last. */
+export const imageEventSchema = z.discriminatedUnion("type", [
+  z.object({ type: z.literal("progress"), message: z.string() }),
+  z.object({ type: z.literal("image"), image: imageViewSchema }),
+  /** Nothing of it is left. */
+  z.object({ type: z.literal("error"), error: errorBodySchema }),
+]);
+export type ImageEvent = z.infer<typeof imageEventSchema>;

@@ -18,6 +18,7 @@ import type {
   WakeReport,
 } from "@perdure/protocol";
 import { EventCalls } from "./event-calls.ts";
+import { ImageCalls } from "./image-calls.ts";
 import type { CallOptions } from "./transport.ts";
 
 export interface ListOptions extends CallOptions {
@@ -40,6 +41,9 @@ export interface ForkOptions extends CallOptions {
  * breaks before its answer, it is sent again with the same idempotency key.
  */
 export class PerdureClient extends EventCalls {
+  /** Images on the daemon's host. */
+  readonly images = new ImageCalls(this.transport);
+
   /**
    * Creates an agent and wakes it for the first time. Sizes in bytes; defaults: image `debian`, 512 MiB
    * of memory, 1 CPU, 8 GiB of disk.

@@ -19,10 +19,13 @@ export type {
   HoldRequest,
   HotRequest,
   HotView,
+  ImageConfig,
+  ImageView,
   LetOut,
   ListResponse,
   ProcessView,
   TerminalSize,
+  RecipeInput,
   VerifiedCheckpoint,
   VerifiedPart,
   WakeReport,
@@ -36,6 +39,7 @@ export type { EventOptions } from "./event-calls.ts";
 export type { FileOptions, FolderEntry, PathFacts } from "./file-calls.ts";
 export type { FileFacts, FileRead } from "./file-read.ts";
 export type { FileEvent } from "./file-watch.ts";
+export type { ImageCalls, ImageWorkOptions, ImportOptions } from "./image-calls.ts";
 export { goesOn } from "./output.ts";
 export type { Output } from "./output.ts";
 export type { ExecOptions, TerminalOptions } from "./process-calls.ts";

@@ -9,11 +9,14 @@ import { EventLog } from "../../../packages/daemon/src/core/event-log.ts";
 import { createMemoryStateStore } from "../memory-state-store.ts";
 import { createFakeCommands } from "./fake-commands.ts";
 import type { FakeCommands } from "./fake-commands.ts";
+import { createFakeImages } from "./fake-images.ts";
+import type { FakeImages } from "./fake-images.ts";
 
 export type { FakeCommands } from "./fake-commands.ts";
 
 export interface FakeServer {
   readonly commands: FakeCommands;
+  readonly images: FakeImages;
   readonly server: ApiServer;
   readonly socketPath: string;
   /** Holds the event log and the requests that are kept; the commands do not touch it. */
@@ -43,9 +46,11 @@ export async function openFakeServer(
   }: FakeServerOptions = {},
 ): Promise<FakeServer> {
   let shutdowns = 0;
+  const images = createFakeImages();
   const health = (): Health => ({ version: "0.1.0", pid: process.pid, startedAtMs: 1.7e12, home });
   const server = await openApiServer({
     commands,
+    images,
     socketPath,
     requestKeeper: createRequestKeeper(state),
     ...(pingMs === undefined ? {} : { pingMs }),
@@ -59,6 +64,7 @@ export async function openFakeServer(
   });
   return {
     commands,
+    images,
     server,
     socketPath,
     state,

@@ -1,11 +1,13 @@
 /** What the routes work with. */
 import type { Commands } from "../core/command.ts";
 import type { EventLog } from "../core/event-log.ts";
+import type { ImageCommands } from "../core/image-verb.ts";
 import type { Upgrades } from "./upgrade.ts";
 
 export interface RouteContext {
   readonly commands: Commands;
   readonly events: EventLog;
+  readonly images: ImageCommands;
   /** Aborts when the server begins to close: streams end then. */
   readonly closing: AbortSignal;
   readonly upgrades: Upgrades;

@@ -8,6 +8,7 @@ import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { errorBodySchema, errorTable, openApiDocument, PerdureError } from "@perdure/protocol";
 import { violations } from "../../../../test/contract/api/conformance.ts";
+import { createFakeImages } from "../../../../test/contract/api/fake-images.ts";
 import { createFakeCommands } from "../../../../test/contract/api/fake-commands.ts";
 import type { FakeCommands } from "../../../../test/contract/api/fake-commands.ts";
 import { createEventLog, createRequestKeeper } from "../../../../test/contract/api/fake-server.ts";
@@ -42,6 +43,7 @@ afterEach(async () => {
 
 const options = () => ({
   commands,
+  images: createFakeImages(),
   socketPath,
   requestKeeper: createRequestKeeper(state),
   events: createEventLog(state),

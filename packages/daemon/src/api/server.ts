@@ -9,11 +9,13 @@ import type { FastifyInstance } from "fastify";
 import { apiLimits, attachLimits } from "@perdure/protocol";
 import type { ErrorCode } from "@perdure/protocol";
 import type { EventLog } from "../core/event-log.ts";
+import type { ImageCommands } from "../core/image-verb.ts";
 import { agentRoutes } from "./agent-routes.ts";
 import { daemonRoutes } from "./daemon-routes.ts";
 import type { DaemonFacts } from "./daemon-routes.ts";
 import { rawErrorAnswer, sendError, sendNotFound, toPerdureError } from "./error-answer.ts";
 import { eventRoutes } from "./event-routes.ts";
+import { imageRoutes } from "./image-routes.ts";
 import { fileRoutes } from "./file-routes.ts";
 import { pathRoutes } from "./path-routes.ts";
 import { processRoutes } from "./process-routes.ts";
@@ -36,6 +38,7 @@ export interface RequestLogEntry {
 }
 
 export interface ApiServerOptions extends DaemonFacts {
+  readonly images: ImageCommands;
   readonly socketPath: string;
   readonly requestKeeper: RequestKeeper;
   /** Between pings of a WebSocket, milliseconds; default as documented. */
@@ -113,13 +116,14 @@ function createServer(
   watchTable(server);
 
   const upgrades = acceptUpgrades(server);
-  const { commands, events, pingMs = attachLimits.pingMs } = options;
-  const context = { commands, events, closing, upgrades, pingMs };
+  const { commands, events, images, pingMs = attachLimits.pingMs } = options;
+  const context = { commands, events, images, closing, upgrades, pingMs };
   agentRoutes(server, context);
   restRoutes(server, context);
   processRoutes(server, context);
   fileRoutes(server, context);
   storeRoutes(server, context);
+  imageRoutes(server, context);
   pathRoutes(server, context);
   eventRoutes(server, context);
   daemonRoutes(server, options);

@@ -8,6 +8,7 @@ import type { Agent } from "./agent.ts";
 import type { Create } from "./command.ts";
 import { eventsOf, recorded } from "./event.ts";
 import type { Parts } from "./parts.ts";
+import type { Image } from "./ports/image-source.ts";
 import { raise } from "./raise.ts";
 import { removeFiles } from "./remove.ts";
 import { ensureTemplate } from "./template.ts";
@@ -23,6 +24,11 @@ export async function prepare(parts: Parts, request: Create): Promise<Agent> {
       `diskBytes: image "${image.name}" needs at least ${image.rootfs.bytes} bytes`,
     );
   }
+  return parts.imageHolds.during(image.id, () => prepareHeld(parts, request, image));
+}
+
+async function prepareHeld(parts: Parts, request: Create, image: Image): Promise<Agent> {
+  const { tenant, name } = request;
   const template = await ensureTemplate(parts, tenant, image, request.shape);
   return insertAgent(parts, {
     name,

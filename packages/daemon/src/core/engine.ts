@@ -93,6 +93,7 @@ export class Engine implements Commands {
   async restart(): Promise<void> {
     const hold = (id: AgentId, work: (actor: Actor) => Promise<void>) => this.#hold(id, work);
     await restart(this.#parts, hold);
+    await this.#parts.imageHolds.reconcile();
     this.#alarm.nudge();
     collectAll(this.#parts, hold, () => this.#isClosing).catch((error: unknown) => {
       const { message } = PerdureError.from(error);
@@ -103,6 +104,7 @@ export class Engine implements Commands {
   /** Waits for the verbs under way, then lets go of every machine; VMs go on and are adopted later. */
   async close(): Promise<void> {
     this.#closing.abort();
+    this.#parts.imageHolds.close();
     await this.#parts.hotChildren.close();
     await Promise.all(
       [...this.#slots.keys()].map((id) =>

@@ -1,6 +1,7 @@
 /** The ports that the engine stands on, and the hook that tests use. Only daemon.ts fills this in. */
 import type { Agent } from "./agent.ts";
 import type { HotChildren } from "./hot-children.ts";
+import type { ImageHolds } from "./image-hold.ts";
 import type { CheckpointStore } from "./ports/checkpoint-store.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { GuestLinks } from "./ports/guest-link.ts";
@@ -26,6 +27,7 @@ export interface Parts {
   readonly hotChildren: HotChildren;
   readonly links: GuestLinks;
   readonly images: ImageSource;
+  readonly imageHolds: ImageHolds;
   readonly identities: IdentitySource;
   /**
    * Delta beyond which a sleep writes a base of the agent's own instead of packs; Infinity: never. Such

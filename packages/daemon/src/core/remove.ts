@@ -21,4 +21,5 @@ export async function removeFiles(actor: Actor): Promise<void> {
   const events = eventsOf(agent, null, [], parts.clock.nowMs());
   await parts.state.commit([{ kind: "delete-agent", id }, ...recorded(events)]);
   actor.gone = true;
+  parts.imageHolds.leave(actor.agent.image.id);
 }

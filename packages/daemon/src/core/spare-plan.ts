@@ -2,7 +2,7 @@
  * Spare plan: for which specs a ready VM process is kept. The specs that agents used last get one
  * each; specs over a base of an agent's own get none, because nobody else could use the process.
  */
-import { digestOf } from "@perdure/protocol";
+import { digestOf, type Digest } from "@perdure/protocol";
 import type { MachineSpec, Substrate } from "./ports/substrate.ts";
 
 export interface SparePlanOptions {
@@ -40,6 +40,15 @@ export class SparePlan {
       if (this.#specs.size <= this.#options.specsMax) return;
       this.#specs.delete(oldKey);
       this.#substrate.keepSpares(old, 0);
+    }
+  }
+
+  /** No spare is kept of these bases any more: their files are free when the processes have ended. */
+  forget(bases: ReadonlySet<Digest>): void {
+    for (const [key, spec] of this.#specs) {
+      if (spec.base.kind === "zero" || !bases.has(spec.base.digest)) continue;
+      this.#specs.delete(key);
+      this.#substrate.keepSpares(spec, 0);
     }
   }
 }

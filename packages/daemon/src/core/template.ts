@@ -79,6 +79,7 @@ export async function ensureTemplate(
         await machine.kill();
       }
     },
+    image.id,
   );
   const built = await parts.templates.open(tenant, key);
   if (built === null) {

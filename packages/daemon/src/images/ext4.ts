@@ -76,6 +76,31 @@ export async function makeExt4(
   await makeSparse(file);
 }
 
+const mebibyte = 1024 * 1024;
+const bytesStep = 4 * mebibyte;
+const bytesMin = 256 * mebibyte;
+/** Journal, group tables, and some room. */
+const bytesExtra = 128 * mebibyte;
+const inodesExtra = 4096;
+const inodeBytes = 256;
+/** As everywhere: one for so many bytes. */
+const bytesPerInode = 16384;
+
+export interface Ext4Size {
+  /** Length of the file: the smallest disk that can be made from the image. */
+  readonly bytes: number;
+  readonly inodes: number;
+}
+
+/** The size for so many bytes, in whole blocks, in so many files, folders and links. */
+export function ext4SizeFor({ bytes, inodes }: Ext4Size): Ext4Size {
+  const wanted = inodes + Math.ceil(inodes / 8) + inodesExtra;
+  const content = bytes + wanted * inodeBytes;
+  const length = Math.max(bytesMin, content + Math.ceil(content / 20) + bytesExtra);
+  const rounded = Math.ceil(length / bytesStep) * bytesStep;
+  return { bytes: rounded, inodes: Math.max(wanted, Math.floor(rounded / bytesPerInode)) };
+}
+
 /** Inodes in use, from the groups that dumpe2fs prints; the reserved ones only where they are used. */
 export function usedInodes(dump: string): number[] {
   const count = Number(/^Inode count:\s+(\d+)$/m.exec(dump)?.[1] ?? 0);

@@ -5,14 +5,14 @@
  * own folder may be out of reach.
  */
 
-/** A shell script that finishes the tree `$1`. */
-export function finishRootfs(suite: string, hostName: string): string {
+/** A shell script that finishes the tree `$1`. @param script run inside the tree before it is cleaned */
+export function finishRootfs(suite: string, hostName: string, script = ""): string {
   return `set -eu
 root="$1"
 
 chroot "$root" useradd --create-home --uid 1000 --user-group --shell /bin/bash user
 install -d -m 0755 "$root/etc/perdure" "$root/etc/perdure/resume.d"
-
+${script === "" ? "" : inside(script)}
 # Neutral identity: every agent gets its own when it is made.
 printf '%s\\n' ${hostName} > "$root/etc/hostname"
 printf '127.0.0.1 localhost\\n::1 localhost ip6-localhost ip6-loopback\\n' > "$root/etc/hosts"
@@ -41,4 +41,10 @@ rm -rf "$root"/var/log/apt "$root/var/log/dpkg.log" "$root/var/log/alternatives.
 rm -rf "$root/var/log/bootstrap.log" "$root/root/.cache"
 rm -rf "$root"/var/lib/apt/lists/*
 `;
+}
+
+/** As a word of its own, whatever is in it. */
+function inside(script: string): string {
+  const word = `'${script.replaceAll("'", `'\\''`)}'`;
+  return `chroot "$root" /bin/sh -eu -c ${word}\n`;
 }

@@ -30,6 +30,8 @@ export interface LintOptions {
   readonly defaultHostName: string;
   /** Name of the host that builds; looked for in settings where it is distinctive. */
   readonly buildHostName: string;
+  /** Programs that may gain rights when run, beside those of essential packages. */
+  readonly setuid?: readonly string[];
 }
 
 /** Programs of Debian's essential packages that gain rights when run. */
@@ -93,7 +95,8 @@ export async function lintTree(root: string, options: LintOptions): Promise<Lint
     };
     if (!entry.isFile) continue;
     const base = path.posix.basename(entry.path);
-    if ((entry.mode & 0o6000) !== 0 && !setuidAllowed.has(entry.path)) {
+    const mayGain = setuidAllowed.has(entry.path) || options.setuid?.includes(entry.path) === true;
+    if ((entry.mode & 0o6000) !== 0 && !mayGain) {
       found("setuid", "Gains rights when run and is not on the list of programs that may");
     }
     if (keyFileNames.test(base) || entry.path.startsWith("/etc/ssl/private/")) {

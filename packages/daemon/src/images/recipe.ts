@@ -75,8 +75,10 @@ export interface RootfsRecipe {
   readonly dpkgOptions: readonly string[];
   /** Shell script run on the finished tree. */
   readonly finish: string;
-  /** Length of the ext4 file: the smallest disk that can be made from the image. */
-  readonly bytes: number;
+  /** Programs that may gain rights when run, beside those that every image has. */
+  readonly setuid?: readonly string[];
+  /** Length of the ext4 file: the smallest disk that can be made from the image. Null: as short as may be. */
+  readonly bytes: number | null;
 }
 
 export interface KernelRecipe {

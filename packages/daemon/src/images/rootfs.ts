@@ -3,12 +3,14 @@
  * packs it. As root directly; as another user in a user namespace (mmdebstrap) and with pretended
  * owners (fakeroot), with the same result.
  */
-import { mkdir, open, readFile, writeFile } from "node:fs/promises";
+import { lstat, mkdir, open, readdir, readFile, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
+import { agentLimits } from "@perdure/protocol";
 import type { ImagePackage } from "../core/ports/image-source.ts";
 import type { AptSource } from "./apt-source.ts";
-import { makeExt4 } from "./ext4.ts";
+import { ext4SizeFor, makeExt4 } from "./ext4.ts";
+import type { Ext4Size } from "./ext4.ts";
 import { refuseUncleanTree } from "./image-lint.ts";
 import { defaultHostName } from "./recipe.ts";
 import type { RootfsRecipe } from "./recipe.ts";
@@ -38,10 +40,15 @@ export async function buildRootfs(
     ...["--extract", "--preserve-permissions", "--same-owner", "--numeric-owner"],
     ...["--exclude=./dev/*", "--directory", tree, "--file", tar],
   ]);
-  await refuseUncleanTree(tree, { defaultHostName, buildHostName: os.hostname() });
+  await refuseUncleanTree(tree, {
+    ...{ defaultHostName, buildHostName: os.hostname() },
+    ...(recipe.setuid === undefined ? {} : { setuid: recipe.setuid }),
+  });
   options.report("making the file system");
   await makeExt4(tree, file, workspace, {
-    bytes: recipe.bytes,
+    ...(recipe.bytes === null
+      ? { ...ext4SizeFor(await sizeOf(tree)), growsToBytes: agentLimits.diskBytesMax }
+      : { bytes: recipe.bytes }),
     epochSeconds: options.epochSeconds,
     run,
   });
@@ -87,6 +94,20 @@ async function debootstrap(
   } finally {
     await output.close();
   }
+}
+
+const blockBytes = 4096;
+
+/** What a tree takes in a file system. A hard link counts each time: a little too much. */
+async function sizeOf(tree: string): Promise<Ext4Size> {
+  let inodes = 0;
+  let bytes = 0;
+  for (const entry of await readdir(tree, { recursive: true, withFileTypes: true })) {
+    inodes += 1;
+    const { size } = await lstat(path.join(entry.parentPath, entry.name));
+    bytes += Math.ceil(size / blockBytes) * blockBytes;
+  }
+  return { inodes, bytes };
 }
 
 /** Runs tools under fakeroot, which remembers owners in `state` from one to the next. */

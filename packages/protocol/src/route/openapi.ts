@@ -28,6 +28,7 @@ import {
   processViewSchema,
 } from "../api.ts";
 import { folderEventSchema, pathFactsSchema, watchEventSchema } from "../file.ts";
+import { imageConfigSchema, imageEventSchema, imageViewSchema, recipeSchema } from "../image.ts";
 import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
 import { cutSchema, wakeReportSchema } from "../wake-report.ts";
 import { agentEventSchema, eventGapSchema } from "../event.ts";
@@ -56,6 +57,10 @@ const components: Readonly<Record<string, z.ZodType>> = {
   WatchEvent: watchEventSchema,
   VerifyEvent: verifyEventSchema,
   VerifiedPart: verifiedPartSchema,
+  ImageView: imageViewSchema,
+  ImageConfig: imageConfigSchema,
+  ImageEvent: imageEventSchema,
+  Recipe: recipeSchema,
   DoctorReport: doctorReportSchema,
   Hold: holdSchema,
   HotView: hotViewSchema,

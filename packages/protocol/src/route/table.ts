@@ -3,6 +3,7 @@ import { agentRoutes } from "./agent.ts";
 import { daemonRoutes } from "./daemon.ts";
 import { eventRoutes } from "./event.ts";
 import { fileRoutes } from "./file.ts";
+import { imageRoutes } from "./image.ts";
 import { processRoutes } from "./process.ts";
 import { restRoutes } from "./rest.ts";
 import type { ApiRoute } from "./route.ts";
@@ -16,6 +17,7 @@ export const routeAreas = {
   Files: fileRoutes,
   Storage: storeRoutes,
   Events: eventRoutes,
+  Images: imageRoutes,
   Daemon: daemonRoutes,
 } as const satisfies Record<string, Record<string, ApiRoute>>;
 
@@ -26,6 +28,7 @@ export const routes = {
   ...fileRoutes,
   ...storeRoutes,
   ...eventRoutes,
+  ...imageRoutes,
   ...daemonRoutes,
 } as const satisfies Record<string, ApiRoute>;
 

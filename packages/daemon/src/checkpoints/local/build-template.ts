@@ -23,6 +23,7 @@ const sharedMode = 0o444;
 
 export interface TemplateBuild {
   readonly key: Digest;
+  readonly image: Digest | undefined;
   readonly diskBytes: number | null;
   readonly boot: Parameters<TemplateStore["build"]>[2];
   readonly pool: WorkPool;
@@ -81,6 +82,7 @@ async function fill(path: string, build: TemplateBuild): Promise<TemplateRecord>
     format: "perdure.template",
     version: 1,
     key,
+    ...(build.image === undefined ? {} : { image: build.image }),
     substrate,
     base,
     devices: { digest: hash("sha256", devices) as Digest, bytes: devices.length },

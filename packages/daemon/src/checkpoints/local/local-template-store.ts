@@ -5,7 +5,7 @@
  * directory takes it over into a folder of its own (`tenant-template.ts`). Both under a lock that ends
  * with its process, so two daemons, or a daemon and a tool, are safe together.
  */
-import { mkdir, readFile, readdir, rm, stat } from "node:fs/promises";
+import { mkdir, readFile, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { PerdureError, digestSchema } from "@perdure/protocol";
 import type { Digest } from "@perdure/protocol";
@@ -13,7 +13,7 @@ import type { Clock } from "../../core/ports/clock.ts";
 import type { Template, TemplateStore } from "../../core/ports/template-store.ts";
 import { withFileLock } from "../../file-lock.ts";
 import { Damage } from "../damage.ts";
-import { FOLDER_MODE } from "../durable.ts";
+import { FOLDER_MODE, temporaryPath } from "../durable.ts";
 import type { KeyRing } from "../key-ring.ts";
 import { storeError } from "../store-error.ts";
 import { VerifiedFiles } from "../verified-files.ts";
@@ -23,7 +23,7 @@ import type { DamageReport, VerifyInBackground } from "./background-check.ts";
 import { buildTemplate } from "./build-template.ts";
 import { EmptyLayers } from "./empty-layer.ts";
 import { readHostBootId } from "./host-boot.ts";
-import { decodeSignedRecord } from "./template-record.ts";
+import { decodeSignedRecord, templatesOf } from "./template-record.ts";
 import type { TemplateRecord } from "./template-record.ts";
 import { baseFile, layerFile, readDevices, takeOver } from "./tenant-template.ts";
 
@@ -100,6 +100,7 @@ export class LocalTemplateStore implements TemplateStore {
     key: Digest,
     diskBytes: number | null,
     boot: Parameters<TemplateStore["build"]>[2],
+    image?: Digest,
   ): Promise<void> {
     const { clock } = this.#options;
     const path = this.#sharedFolder(key);
@@ -108,7 +109,7 @@ export class LocalTemplateStore implements TemplateStore {
       await withFileLock(lock, async () => {
         if (await exists(join(path, "template.json"))) return;
         const parts = { pool: this.#pool, clock, emptyLayers: this.#emptyLayers };
-        await buildTemplate(path, { key, diskBytes, boot, ...parts });
+        await buildTemplate(path, { key, image, diskBytes, boot, ...parts });
       });
     } catch (error) {
       const told = storeError(error, `build template "${key}"`);
@@ -134,6 +135,30 @@ export class LocalTemplateStore implements TemplateStore {
       return await this.#verifiedBase(path, record);
     }
     return null;
+  }
+
+  async forget(image: Digest): Promise<readonly Digest[]> {
+    const forgotten: Digest[] = [];
+    try {
+      const tenants = join(this.#options.home, "tenants");
+      for (const tenant of await readdir(tenants).catch((): string[] => [])) {
+        const folder = join(tenants, tenant, "templates");
+        for (const record of await templatesOf(folder, "record.json", image)) {
+          await withFileLock(join(folder, ".lock"), () => removeFolder(join(folder, record.key)));
+          this.#verified.delete(join(folder, record.key));
+          this.#bases.delete(`${tenant}/${record.base.digest}`);
+          forgotten.push(record.base.digest);
+        }
+      }
+      const shared = join(this.#options.images, "templates");
+      for (const record of await templatesOf(shared, "template.json", image)) {
+        await this.#discard(record.key);
+        forgotten.push(record.base.digest);
+      }
+    } catch (error) {
+      throw storeError(error, `forget the templates of image "${image}"`);
+    }
+    return forgotten;
   }
 
   async close(): Promise<void> {
@@ -169,7 +194,7 @@ export class LocalTemplateStore implements TemplateStore {
   async #discard(key: Digest): Promise<void> {
     const path = this.#sharedFolder(key);
     const lock = join(this.#options.images, "templates", `.${key}.lock`);
-    await withFileLock(lock, () => rm(path, { recursive: true, force: true }));
+    await withFileLock(lock, () => removeFolder(path));
   }
 
   async #record(path: string): Promise<TemplateRecord> {
@@ -209,6 +234,15 @@ export class LocalTemplateStore implements TemplateStore {
     }
     return join(this.#options.home, "tenants", tenant, "templates");
   }
+}
+
+/** Gone at once, then freed: one that is half there is none. */
+async function removeFolder(path: string): Promise<void> {
+  const gone = temporaryPath(path);
+  await rename(path, gone).catch((error: unknown) => {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+  });
+  await rm(gone, { recursive: true, force: true });
 }
 
 async function exists(path: string): Promise<boolean> {

@@ -2,13 +2,15 @@
  * What a template is, as it lies beside its files: `template.json` in the images folder as it was
  * built, `record.json` in a tenant's folder, signed with the host's key, as it was taken over.
  */
+import { readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import {
   canonicalJson,
   digestSchema,
   layerIdSchema,
   substrateFactsSchema,
 } from "@perdure/protocol";
-import type { CanonicalValue } from "@perdure/protocol";
+import type { CanonicalValue, Digest } from "@perdure/protocol";
 import { z } from "zod";
 import { Damage } from "../damage.ts";
 import { isSignedBy, signatureOf } from "../signature.ts";
@@ -20,6 +22,8 @@ const templateRecordSchema = z.object({
   format: z.literal("perdure.template"),
   version: z.literal(1),
   key: digestSchema,
+  /** Absent in those that were built before it was kept. */
+  image: digestSchema.optional(),
   substrate: substrateFactsSchema,
   /** Content digests of base and layer (`content-digest.ts`); SHA-256 of the device state. */
   base: fileSchema,
@@ -72,4 +76,34 @@ function parse<T>(text: string, schema: z.ZodType<T>): T {
   const parsed = schema.safeParse(value);
   if (!parsed.success) throw new Damage("template", "format", "its record is malformed");
   return parsed.data;
+}
+
+/**
+ * Records of the templates in `folder` that are of this image. What cannot be read is of none; signatures are
+ * not looked at: this is for removing them.
+ */
+export async function templatesOf(
+  folder: string,
+  file: "record.json" | "template.json",
+  image: Digest,
+): Promise<TemplateRecord[]> {
+  const names = await readdir(folder).catch((): string[] => []);
+  const found: TemplateRecord[] = [];
+  for (const name of names.filter((each) => digestSchema.safeParse(each).success)) {
+    const text = await readFile(join(folder, name, file), "utf8").catch(() => "null");
+    const record = templateRecordSchema.safeParse(unsigned(text));
+    if (record.success && record.data.image === image && record.data.key === name) {
+      found.push(record.data);
+    }
+  }
+  return found;
+}
+
+function unsigned(text: string): unknown {
+  try {
+    const value = JSON.parse(text) as { readonly template?: unknown } | null;
+    return value?.template ?? value;
+  } catch {
+    return null;
+  }
 }

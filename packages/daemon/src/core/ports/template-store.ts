@@ -36,6 +36,7 @@ export interface TemplateStore {
   /**
    * Builds the template of this key unless another process just did (one builder per key and host; the
    * others wait). `boot` fills the draft. Durable on return; a crash leaves nothing under the key.
+   * @param image what it is a template of, for `forget`
    * @throws `template_failed`, `disk_full`
    */
   build(
@@ -44,5 +45,11 @@ export interface TemplateStore {
     boot: (
       draft: TemplateDraft,
     ) => Promise<{ readonly substrate: SubstrateFacts; readonly devices: Uint8Array }>,
+    image?: Digest,
   ): Promise<void>;
+  /**
+   * Removes the templates of an image that no agent stands on, here and where data directories share them.
+   * @returns the bases that are gone
+   */
+  forget(image: Digest): Promise<readonly Digest[]>;
 }

@@ -16,10 +16,9 @@ import {
   symlink,
   tar,
 } from "../../../../../test/contract/container-archive.ts";
+import { makeBaseImage } from "../../../../../test/contract/base-image.ts";
 import type { ImageSample } from "../../../../../test/contract/container-archive.ts";
 import type { Image } from "../../core/ports/image-source.ts";
-import { contentOf } from "../durable-file.ts";
-import { publishImage } from "../publish-image.ts";
 import { runTool } from "../tool-process.ts";
 import { importArchive } from "./import-archive.ts";
 
@@ -28,29 +27,7 @@ let imports = 0;
 
 async function makeDirectory(): Promise<void> {
   directory = await mkdtemp(path.join(os.tmpdir(), "perdure-import-"));
-  await mkdir(path.join(directory, "names"));
-  const at = (name: string): string => path.join(directory, name);
-  for (const name of ["k", "i", "r"]) await writeFile(at(name), `base ${name}`);
-  const [kernel, initramfs, rootfs] = await Promise.all([at("k"), at("i"), at("r")].map(contentOf));
-  if (kernel === undefined || initramfs === undefined || rootfs === undefined) throw new Error();
-  await publishImage(
-    directory,
-    directory,
-    {
-      version: 1,
-      name: "debian",
-      kernel,
-      initramfs,
-      rootfs,
-      kernelVersion: "6.1.0-test",
-      commandLine: "perdure.root=/dev/vda",
-      guestAgent: { sha256: kernel.sha256, version: "0.1.0", protocol: 1 },
-      packages: [],
-      recipe: kernel.sha256,
-    },
-    { kernel: at("k"), initramfs: at("i"), rootfs: at("r") },
-  );
-  for (const name of ["k", "i", "r"]) await rm(at(name));
+  await makeBaseImage(directory);
 }
 
 async function removeDirectory(): Promise<void> {
@@ -358,6 +335,6 @@ describe("an import", () => {
     });
     // Still whole without the other.
     await link(image.kernel.path, path.join(directory, "k2"));
-    expect(await readFile(path.join(directory, "k2"), "utf8")).toBe("base k");
+    expect(await readFile(path.join(directory, "k2"), "utf8")).toBe("debian kernel");
   });
 });

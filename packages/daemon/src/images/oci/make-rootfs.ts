@@ -7,41 +7,20 @@
 import { mkdir, rm, statfs, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { agentLimits, PerdureError } from "@perdure/protocol";
-import { makeExt4 } from "../ext4.ts";
+import { ext4SizeFor, makeExt4 } from "../ext4.ts";
 import { assertTools } from "../host-tool.ts";
 import { runTool } from "../tool-process.ts";
 import type { Emission } from "./emit-tree.ts";
 
-const mebibyte = 1024 * 1024;
-const bytesStep = 4 * mebibyte;
-const bytesMin = 256 * mebibyte;
-/** Journal, group tables, and some room. */
-const bytesExtra = 128 * mebibyte;
-const inodesExtra = 4096;
 const inodeBytes = 256;
-/** As everywhere: one for so many bytes. */
-const bytesPerInode = 16384;
-
-export interface RootfsSize {
-  /** Length of the file: the smallest disk that can be made from the image. */
-  readonly bytes: number;
-  readonly inodes: number;
-}
-
-export function sizeFor({ bytes, inodes }: Pick<Emission, "bytes" | "inodes">): RootfsSize {
-  const wanted = inodes + Math.ceil(inodes / 8) + inodesExtra;
-  const content = bytes + wanted * inodeBytes;
-  const length = Math.max(bytesMin, content + Math.ceil(content / 20) + bytesExtra);
-  const rounded = Math.ceil(length / bytesStep) * bytesStep;
-  return { bytes: rounded, inodes: Math.max(wanted, Math.floor(rounded / bytesPerInode)) };
-}
+const journalBytes = 32 * 1024 * 1024;
 
 /** @throws `disk_full` where the folder has no room for the tree and the file system */
 export async function assertRoom(folder: string, { bytes, inodes }: Emission): Promise<void> {
   const space = await statfs(folder);
   const free = space.bavail * space.bsize;
   // Unpacked, then packed, then packed once more without what the tools reserved.
-  const needed = 3 * bytes + inodes * inodeBytes + bytesExtra;
+  const needed = 3 * bytes + inodes * inodeBytes + 3 * journalBytes;
   if (free >= needed) return;
   throw new PerdureError(
     "disk_full",
@@ -87,7 +66,7 @@ export async function makeRootfs(
   };
   try {
     const growsToBytes = agentLimits.diskBytesMax;
-    const size = sizeFor(emission);
+    const size = ext4SizeFor(emission);
     await makeExt4(tree, file, workspace, { ...size, growsToBytes, epochSeconds, run: unpackThen });
   } finally {
     await rm(tree, { recursive: true, force: true });
