@@ -72,7 +72,9 @@ it("has every verb, each explained with an example and the options of all", () =
     words.length = 0;
     command.outputHelp();
     const help = words.join("");
-    expect(help, command.name()).toMatch(/Examples?:\n {2}perdure /);
+    expect(help, command.name()).toMatch(/Examples?:\n {2}.*perdure /);
+    // One that only has others below it is not called itself.
+    if (command.name() === "image") continue;
     expect(help, command.name()).toMatch(/--json[^]*--socket <path>[^]*--home <folder>/);
   }
 });

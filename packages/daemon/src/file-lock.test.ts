@@ -37,8 +37,10 @@ test("the lock is let go when the work fails", async () => {
 test("the lock of a process that was killed is free", async () => {
   const lock = path.join(directory, "lock");
   const module = path.join(import.meta.dirname, "file-lock.ts");
+  // A promise that nobody holds may be collected, and the lock that waits for it with it.
   const script = `import { withFileLock } from ${JSON.stringify(module)};
-    await withFileLock(${JSON.stringify(lock)}, () => { console.log("held"); return new Promise(() => setInterval(() => 0, 1000)); });`;
+    globalThis.never = new Promise(() => setInterval(() => 0, 1000));
+    await withFileLock(${JSON.stringify(lock)}, () => { console.log("held"); return globalThis.never; });`;
   const owner = spawn(process.execPath, ["--input-type=module", "-e", script], {
     stdio: ["ignore", "pipe", "inherit"],
   });
