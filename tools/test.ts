@@ -2,7 +2,8 @@
  * The test runner behind `npm test`, `.ci/run` and `npm run test:soak`.
  *
  * Tiers differ only in how much of the seeded matrices is drawn (`PERDURE_TIER`, read by the tests):
- * `test` a small sample, `ci` a larger one of the crash matrix and the simulation alone, `soak` all.
+ * `test` a small sample, `ci` a larger one of the crash matrix and the simulation, with the long suites that
+ * `test` leaves out, `soak` all.
  * Ends with one line, `N passed, N failed`.
  */
 import { spawn } from "node:child_process";
@@ -10,6 +11,17 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+
+/** Suites on real VMs that take long; the others are run by `npm test`, which stays below a quarter of an hour. */
+const long = [
+  "test/e2e/export.test.ts",
+  "test/e2e/long-sleep.test.ts",
+  "test/e2e/many-checkpoints.test.ts",
+  "test/e2e/real-life.test.ts",
+  "test/e2e/rest.test.ts",
+  "test/e2e/unsynced.test.ts",
+  "test/e2e/wait.test.ts",
+];
 
 interface Counts {
   readonly passed: number;
@@ -35,10 +47,22 @@ const environment = { ...process.env, PERDURE_TIER: tier, PERDURE_SEED: seed };
 console.error(`tier ${tier}, seed ${seed} (repeat with PERDURE_SEED=${seed})`);
 
 const results: Counts[] = [];
-if (tier === "ci") {
-  results.push(await vitest("vm", ["test/crash"]), await vitest("unit", ["test/simulation"]));
-} else {
-  results.push(await guest(), await vitest("unit", []), await vitest("vm", []));
+switch (tier) {
+  case "test":
+    results.push(await guest(), await vitest("unit", []));
+    results.push(
+      await vitest(
+        "vm",
+        long.flatMap((file) => ["--exclude", file]),
+      ),
+    );
+    break;
+  case "ci":
+    results.push(await vitest("vm", ["test/crash", ...long]));
+    results.push(await vitest("unit", ["test/simulation"]));
+    break;
+  default:
+    results.push(await guest(), await vitest("unit", []), await vitest("vm", []));
 }
 const passed = results.reduce((sum, counts) => sum + counts.passed, 0);
 const failed = results.reduce((sum, counts) => sum + counts.failed, 0);
