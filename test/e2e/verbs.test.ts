@@ -221,7 +221,7 @@ describe("calls that are wrong", () => {
       ["create", "a1", "--on-crash", "shrug"],
       ["list", "--state", "dreaming"],
       ["show"],
-      ["exec", "a1"],
+      ["exec"],
       ["exec", "a1", "--attach", "zero"],
       ["cp", "here", "there"],
       ["cp", "a1:/here", "a1:/there"],
