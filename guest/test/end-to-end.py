@@ -20,8 +20,8 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import (SH, TESTS, Guest, alive, cgroup_mount, children_of, fails, test, until,  # noqa: E402
-                     without_children)
+from harness import (SH, TESTS, Guest, alive, cgroup_mount, children_of, fails, read_over_epochs,  # noqa: E402
+                     test, until, without_children)
 from link import (CANCEL, DATA, END, REQUEST, RESPONSE, WINDOW, OPS, RESYNC, Failed, Reader,  # noqa: E402
                   encode_fields, frame)
 
@@ -231,22 +231,7 @@ def _(guest):
     link = guest.link
     process = link.spawn(SH + ["i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo line $i; done"])
     expected = b"".join(b"line %d\n" % i for i in range(1, 3001))
-    got = b""
-    exit_fields = None
-    chance = random.Random(7)
-    epochs = 0
-    while exit_fields is None:
-        reader = link.attach(process, offset=len(got), window=chance.randrange(20, 4000))
-        for _ in range(chance.randrange(1, 6)):
-            if reader.credit <= 16:
-                break
-            if not reader.step(regrant=False):
-                exit_fields = reader.exit
-                break
-        got += reader.out
-        if exit_fields is None:
-            link.resync()
-            epochs += 1
+    got, reader, epochs = read_over_epochs(link, process, random.Random(7))
     assert got == expected and epochs > 3, epochs
     assert not [frame_ for frame_ in link.frames.get(reader.stream, [])]
 

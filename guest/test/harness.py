@@ -128,3 +128,19 @@ def without_children(guest):
 def children_of(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return file.read().split()
+
+
+def read_over_epochs(link, process, chance):
+    """Reads a process's output by offset, a little in each epoch. What came, the last reader, and how many epochs ended."""
+    got = b""
+    epochs = 0
+    while True:
+        reader = link.attach(process, offset=len(got), window=chance.randrange(20, 4000))
+        for _ in range(chance.randrange(1, 6)):
+            if reader.credit <= 16 or not reader.step(regrant=False):
+                break
+        got += reader.out
+        if reader.exit is not None:
+            return got, reader, epochs
+        link.resync()
+        epochs += 1

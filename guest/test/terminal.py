@@ -4,7 +4,7 @@ import os
 import random
 import struct
 
-from harness import SH, fails, test, until
+from harness import SH, fails, read_over_epochs, test, until
 from link import CANCEL, DATA, END, WINDOW
 
 
@@ -166,22 +166,7 @@ def _(guest):
     script = "stty -onlcr; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done"
     process = link.spawn(SH + [script], rows=24, columns=80)
     expected = b"".join(b"line %d\n" % i for i in range(1, 2001))
-    got = b""
-    exit_fields = None
-    chance = random.Random(11)
-    epochs = 0
-    while exit_fields is None:
-        reader = link.attach(process, offset=len(got), window=chance.randrange(20, 4000))
-        for _ in range(chance.randrange(1, 6)):
-            if reader.credit <= 16:
-                break
-            if not reader.step(regrant=False):
-                exit_fields = reader.exit
-                break
-        got += reader.out
-        if exit_fields is None:
-            link.resync()
-            epochs += 1
+    got, _, epochs = read_over_epochs(link, process, random.Random(11))
     assert got == expected and epochs > 3, (len(got), epochs)
 
 

@@ -4,6 +4,7 @@
  * I1 one machine per agent, and no other process but spares. I2 per agent a machine, a whole checkpoint
  * or a disk; every row has its files and every file its row. I10 the row says what is.
  */
+import { expect } from "vitest";
 import type { LayerId } from "@perdure/protocol";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
@@ -18,6 +19,12 @@ export interface CheckOptions {
   readonly leftovers?: boolean;
   /** Room that is held and not given back is allowed. */
   readonly reserved?: boolean;
+}
+
+/** Fails where anything is wrong once nothing is under way any more. */
+export async function expectWhole(world: World, options: CheckOptions = {}): Promise<void> {
+  await world.time.flush();
+  expect(await violationsOf(world, options)).toEqual([]);
 }
 
 /** Everything that is wrong; empty where all is right. */

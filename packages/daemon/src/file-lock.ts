@@ -38,18 +38,19 @@ export async function withFileLock<T>(
 
 /** As `withFileLock`, unless another holds it: null then. Also where there is no folder for the lock. */
 export async function tryWithFileLock<T>(path: string, work: () => Promise<T>): Promise<T | null> {
+  let lock: ReturnType<typeof tryFileLock>;
   try {
-    makePrivate(path);
+    lock = tryFileLock(path);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOENT" || code === "EACCES" || code === "EROFS") return null;
     throw error;
   }
-  const lock = new DatabaseSync(path);
+  if (lock === null) return null;
   try {
-    return tryLock(lock) ? await work() : null;
+    return await work();
   } finally {
-    lock.close();
+    lock.release();
   }
 }
 

@@ -19,6 +19,7 @@ import { checkpointKindSchema } from "./manifest.ts";
 import { checkpointEveryMsSchema, idleAfterMsSchema, wakeAtMsSchema } from "./rest.ts";
 import { terminalSizeSchema } from "./terminal.ts";
 import { wakeReportSchema } from "./wake-report.ts";
+import { flag } from "./query.ts";
 
 /** Bounds of the API. Lengths are in bytes unless said otherwise. */
 export const apiLimits = {
@@ -122,17 +123,20 @@ export const configureRequestSchema = z.strictObject({
 });
 export type ConfigureRequest = z.input<typeof configureRequestSchema>;
 
+/** `limit` of a page of any list. */
+export const pageLimitSchema = z.coerce
+  .number()
+  .int()
+  .min(1)
+  .max(apiLimits.listLimitMax)
+  .default(apiLimits.listLimitDefault);
+
 /** `GET /v1/agents` */
 export const listQuerySchema = z.strictObject({
   prefix: z.string().max(63).optional(),
   state: agentStateSchema.optional(),
   after: z.string().max(63).optional(),
-  limit: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .max(apiLimits.listLimitMax)
-    .default(apiLimits.listLimitDefault),
+  limit: pageLimitSchema,
 });
 export const listResponseSchema = z.object({
   agents: z.array(agentViewSchema),
@@ -300,10 +304,7 @@ export const outputQuerySchema = z.strictObject({ offset: decimal(0).default(0) 
 
 /** `POST /v1/agents/:agent/processes/:process/stdin?end=`: the body is the bytes. */
 export const stdinQuerySchema = z.strictObject({
-  end: z
-    .enum(["true", "false"])
-    .default("false")
-    .transform((end) => end === "true"),
+  end: flag("false"),
 });
 
 /** `GET /v1/agents/:agent/processes/:process/output?offset=` answers a stream of these, one per line. */

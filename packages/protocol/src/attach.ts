@@ -8,6 +8,7 @@
 import { z } from "zod";
 import { errorBodySchema, exitSchema } from "./api.ts";
 import { terminalSizeSchema } from "./terminal.ts";
+import { flag } from "./query.ts";
 
 export const attachLimits = {
   /** Of a message of a client, bytes. */
@@ -68,10 +69,7 @@ export const attachQuerySchema = z.strictObject({
     .pipe(z.number().min(attachLimits.windowBytesMin).max(attachLimits.windowBytesMax))
     .optional(),
   /** `false`: an agent that is asleep is not woken, but answered as `agent_state`. */
-  wakes: z
-    .enum(["true", "false"])
-    .default("true")
-    .transform((text) => text === "true"),
+  wakes: flag("true"),
 });
 
 /** Answered by `done` or `refused` with the same number. */

@@ -17,6 +17,17 @@ export type CanonicalValue =
   | readonly CanonicalValue[]
   | { readonly [key: string]: CanonicalValue | undefined };
 
+/** The value of `text` where that is canonical JSON; undefined where it is anything else. */
+export function parseCanonical(text: string): CanonicalValue | undefined {
+  try {
+    const value = JSON.parse(text) as CanonicalValue;
+    return canonicalJson(value) === text ? value : undefined;
+  } catch {
+    // No JSON, or JSON that has no canonical form.
+    return undefined;
+  }
+}
+
 /**
  * The one canonical text of `value`.
  *

@@ -1,7 +1,8 @@
 /** The event log: what became of agents, in the order in which it was recorded. */
 import { z } from "zod";
-import { apiLimits } from "./api.ts";
+import { pageLimitSchema } from "./api.ts";
 import { agentIdSchema } from "./id.ts";
+import { flag } from "./query.ts";
 
 /** Bounds of the event log. */
 export const eventLimits = {
@@ -78,17 +79,9 @@ export const eventsQuerySchema = z.strictObject({
     .pipe(z.array(eventKindSchema))
     .optional(),
   /** `false`: one page as JSON instead of a stream. */
-  follow: z
-    .enum(["true", "false"])
-    .default("true")
-    .transform((follow) => follow === "true"),
+  follow: flag("true"),
   /** Of a page. */
-  limit: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .max(apiLimits.listLimitMax)
-    .default(apiLimits.listLimitDefault),
+  limit: pageLimitSchema,
 });
 
 /** Sent by a browser that connects again; wins over `after`. */

@@ -1,6 +1,7 @@
 /** Files of an agent over the API, but for their bytes. A path is absolute; no symbolic link in it is followed. */
 import { z } from "zod";
 import { errorBodySchema, fileQuerySchema } from "./api.ts";
+import { flag } from "./query.ts";
 
 const { path, user, mode } = fileQuerySchema.shape;
 
@@ -56,13 +57,6 @@ export const movePathRequestSchema = z.strictObject({
   /** What stands at `to` gives way. */
   replace: z.boolean().default(false),
 });
-
-function flag(otherwise: "true" | "false") {
-  return z
-    .enum(["true", "false"])
-    .default(otherwise)
-    .transform((text) => text === "true");
-}
 
 /** `DELETE …/files?path=&user=&recursive=` */
 export const removePathQuerySchema = z.strictObject({ path, user, recursive: flag("false") });

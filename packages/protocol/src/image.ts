@@ -8,6 +8,7 @@ import { z } from "zod";
 import { GIB, MIB } from "./agent.ts";
 import { errorBodySchema } from "./api.ts";
 import { digestSchema } from "./id.ts";
+import { flag } from "./query.ts";
 
 /** Bounds of an archive that is imported. Beyond one of them is `too_large`, and `details.limit` names it. */
 export const archiveLimits = {
@@ -155,19 +156,13 @@ export type ImageView = z.infer<typeof imageViewSchema>;
 /** `GET /v1/images`: by name. Without their packages: `GET /v1/images/:image` has those. */
 export const imagesResponseSchema = z.object({ images: z.array(imageViewSchema) });
 
-/** A boolean in a query. */
-const flagSchema = z
-  .enum(["true", "false"])
-  .default("true")
-  .transform((text) => text === "true");
-
 /** `POST /v1/images?name=&ref=&start=`: the body is the archive. */
 export const importImageQuerySchema = z.strictObject({
   name: imageNameSchema,
   /** Which image is meant where the archive holds several, as the archive calls it. */
   ref: z.string().min(1).max(512).optional(),
   /** `false`: agents do not start its program by themselves. */
-  start: flagSchema,
+  start: flag("true"),
 });
 
 /** `POST /v1/images/build` */

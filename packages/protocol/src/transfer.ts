@@ -3,25 +3,21 @@ import { z } from "zod";
 import { agentNameSchema, agentViewSchema } from "./agent.ts";
 import { checkpointRefSchema, checkpointViewSchema } from "./api.ts";
 import { agentIdSchema, digestSchema } from "./id.ts";
+import { flag } from "./query.ts";
 
 /** Of a passphrase, in UTF-8. */
 export const PASSPHRASE_BYTES_MAX = 1024;
-
-const flag = z
-  .enum(["true", "false"])
-  .default("false")
-  .transform((word) => word === "true");
 
 /** `GET /v1/agents/:agent/export` answers the file. */
 export const exportQuerySchema = z.strictObject({
   /** Absent: the newest, which an awake agent does not have. */
   checkpoint: checkpointRefSchema.optional(),
   /** Every other checkpoint that has a name, too. */
-  all: flag,
+  all: flag("false"),
   /** The importing host must have the agent's image. */
-  withoutImage: flag,
+  withoutImage: flag("false"),
   /** Instead of a passphrase: whoever has the file can read all of it. */
-  inClear: flag,
+  inClear: flag("false"),
 });
 
 /** `POST /v1/agents/import?name=`: the body is the file. */

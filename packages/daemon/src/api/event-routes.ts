@@ -5,6 +5,7 @@ import { routes } from "@perdure/protocol";
 import type { FollowedEvent } from "@perdure/protocol";
 import type { Followed } from "../core/event-log.ts";
 import type { RouteContext } from "./context.ts";
+import { untilGone } from "./gone.ts";
 import { serve } from "./serve.ts";
 
 /** What a browser waits before it connects again. */
@@ -21,11 +22,7 @@ export function eventRoutes(server: FastifyInstance, { events, closing }: RouteC
     // A browser that connects again sends the URL of its first call, and where it is in the header.
     const after = headers["last-event-id"] ?? query.after ?? null;
     if (!follow) return events.page(filter, after ?? 0, limit);
-    const gone = new AbortController();
-    reply.raw.once("close", () => {
-      gone.abort();
-    });
-    const followed = await events.follow(filter, after, AbortSignal.any([gone.signal, closing]));
+    const followed = await events.follow(filter, after, untilGone(reply, closing));
     const blocks = Readable.from(serverSentEvents(followed), { objectMode: false });
     return reply.type("text/event-stream").header("cache-control", "no-store").send(blocks);
   });

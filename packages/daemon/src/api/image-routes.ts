@@ -1,9 +1,10 @@
 /** Images: made from archives and recipes, listed, removed. */
-import { Readable } from "node:stream";
 import type { FastifyInstance, FastifyReply } from "fastify";
 import { PerdureError, routes } from "@perdure/protocol";
 import type { ImageEvent } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
+import { untilGone } from "./gone.ts";
+import { jsonLines, sendLines } from "./json-lines.ts";
 import { serve } from "./serve.ts";
 
 export function imageRoutes(server: FastifyInstance, { images, closing }: RouteContext): void {
@@ -32,36 +33,22 @@ export function imageRoutes(server: FastifyInstance, { images, closing }: RouteC
   });
 }
 
-function untilGone(reply: FastifyReply, closing: AbortSignal): AbortSignal {
-  const gone = new AbortController();
-  reply.raw.once("close", () => {
-    gone.abort();
-  });
-  return AbortSignal.any([gone.signal, closing]);
-}
+const stopsMaking = new PerdureError(
+  "daemon_unreachable",
+  "The daemon stops; the image is not made",
+  { hint: "Nothing is left of it; try again." },
+);
 
 function sendEvents(
   reply: FastifyReply,
   events: AsyncIterable<ImageEvent>,
   closing: AbortSignal,
 ): FastifyReply {
-  const lines = Readable.from(eventLines(events, closing), { objectMode: false });
-  return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
-}
-
-async function* eventLines(
-  events: AsyncIterable<ImageEvent>,
-  closing: AbortSignal,
-): AsyncGenerator<string> {
-  const line = (event: ImageEvent): string => `${JSON.stringify(event)}\n`;
-  try {
-    for await (const event of events) yield line(event);
-  } catch (error) {
-    const told = closing.aborted
-      ? new PerdureError("daemon_unreachable", "The daemon stops; the image is not made", {
-          hint: "Nothing is left of it; try again.",
-        })
-      : PerdureError.from(error);
-    yield line({ type: "error", error: told.toJSON() });
-  }
+  const lines = jsonLines({
+    values: events,
+    encode: (event) => event,
+    isLast: ({ type }) => type === "image",
+    closing: { signal: closing, last: { type: "error", error: stopsMaking } },
+  });
+  return sendLines(reply, lines);
 }

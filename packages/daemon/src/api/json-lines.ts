@@ -5,6 +5,7 @@
  * No generator: one that is left before it began would not end what feeds it.
  */
 import { Readable } from "node:stream";
+import type { FastifyReply } from "fastify";
 import { PerdureError } from "@perdure/protocol";
 
 export interface JsonLines<T> {
@@ -16,10 +17,22 @@ export interface JsonLines<T> {
   readonly closing?: { readonly signal: AbortSignal; readonly last: object };
 }
 
+/** Answers with the lines. */
+export function sendLines(reply: FastifyReply, lines: Readable): FastifyReply {
+  return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
+}
+
 /** Ends with a last value, `end`, `error`, or what `closing` says. */
 export function jsonLines<T>({ values, encode, isLast, closing }: JsonLines<T>): Readable {
   const source = values[Symbol.asyncIterator]();
   let over = false;
+  let hasEnded = false;
+  /** What feeds it lets go of what it holds, also where more would have come after the last value. */
+  const leave = async (): Promise<IteratorReturnResult<undefined>> => {
+    if (!hasEnded) await source.return?.();
+    hasEnded = true;
+    return { done: true, value: undefined };
+  };
   const lastLine = (line: object): object => {
     over = true;
     return closing?.signal.aborted === true ? closing.last : line;
@@ -27,22 +40,21 @@ export function jsonLines<T>({ values, encode, isLast, closing }: JsonLines<T>):
   const nextLine = async (): Promise<object> => {
     try {
       const next = await source.next();
+      hasEnded = next.done === true;
       if (next.done === true) return lastLine({ type: "end" });
       if (isLast?.(next.value) === true) over = true;
       return encode(next.value);
     } catch (error) {
+      hasEnded = true;
       return lastLine({ type: "error", error: PerdureError.from(error) });
     }
   };
   const lines: AsyncIterator<string> = {
     next: async () =>
-      over
-        ? { done: true, value: undefined }
-        : { done: false, value: `${JSON.stringify(await nextLine())}\n` },
-    return: async () => {
-      if (!over) await source.return?.();
+      over ? leave() : { done: false, value: `${JSON.stringify(await nextLine())}\n` },
+    return: () => {
       over = true;
-      return { done: true, value: undefined };
+      return leave();
     },
   };
   return Readable.from({ [Symbol.asyncIterator]: () => lines }, { objectMode: false });

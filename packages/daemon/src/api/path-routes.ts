@@ -5,7 +5,8 @@ import type { FolderEvent, PathFacts, WatchEventLine } from "@perdure/protocol";
 import type { WatchEvent } from "../core/file-command.ts";
 import type { FileFacts } from "../core/ports/guest-link.ts";
 import type { RouteContext } from "./context.ts";
-import { jsonLines } from "./json-lines.ts";
+import { untilGone } from "./gone.ts";
+import { jsonLines, sendLines } from "./json-lines.ts";
 import { serve } from "./serve.ts";
 
 export function pathRoutes(server: FastifyInstance, { commands, closing }: RouteContext): void {
@@ -23,23 +24,19 @@ export function pathRoutes(server: FastifyInstance, { commands, closing }: Route
         linkTarget,
       }),
     });
-    return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
+    return sendLines(reply, lines);
   });
 
   // The reader's disconnect ends the watch.
   serve(server, routes.watch, async ({ tenant, params, query, reply }) => {
-    const gone = new AbortController();
-    reply.raw.once("close", () => {
-      gone.abort();
-    });
     const target = { tenant, ...params, ...query };
     const lines = jsonLines({
-      values: await commands.watch(target, AbortSignal.any([gone.signal, closing])),
+      values: await commands.watch(target, untilGone(reply, closing)),
       encode: lineOf,
       isLast: ({ type }) => type === "interrupted",
       closing: { signal: closing, last: { type: "interrupted", reason: "daemon" } },
     });
-    return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
+    return sendLines(reply, lines);
   });
 
   serve(server, routes.makeFolder, async ({ tenant, params, body }) => {

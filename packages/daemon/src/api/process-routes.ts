@@ -5,6 +5,8 @@ import { apiLimits, routes } from "@perdure/protocol";
 import { serveAttachment } from "./attachment.ts";
 import type { RouteContext } from "./context.ts";
 import { checkExecSize } from "./exec-size.ts";
+import { untilGone } from "./gone.ts";
+import { sendLines } from "./json-lines.ts";
 import { outputLines } from "./output-stream.ts";
 import { serve } from "./serve.ts";
 
@@ -22,13 +24,9 @@ export function processRoutes(server: FastifyInstance, context: RouteContext): v
   // The reader's disconnect ends the reading and nothing else.
   serve(server, routes.output, async ({ tenant, params, query: { offset }, reply }) => {
     const target = { tenant, ...params };
-    const gone = new AbortController();
-    reply.raw.once("close", () => {
-      gone.abort();
-    });
-    const pieces = await commands.output(target, offset, AbortSignal.any([gone.signal, closing]));
+    const pieces = await commands.output(target, offset, untilGone(reply, closing));
     const lines = Readable.from(outputLines(pieces, offset, closing), { objectMode: false });
-    return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
+    return sendLines(reply, lines);
   });
 
   serve(server, routes.signal, async ({ tenant, params, body }) => {

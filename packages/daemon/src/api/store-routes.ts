@@ -8,21 +8,28 @@ import {
   routes,
   SIGNER_HEADER,
 } from "@perdure/protocol";
-import type { VerifyEvent } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
+import { untilGone } from "./gone.ts";
+import { jsonLines, sendLines } from "./json-lines.ts";
 import { serve } from "./serve.ts";
+
+const stopsVerifying = new PerdureError(
+  "daemon_unreachable",
+  "The daemon stops; the verification ends here",
+  { hint: "Nothing was changed; run it again" },
+);
 
 export function storeRoutes(server: FastifyInstance, { commands, closing }: RouteContext): void {
   // A caller that goes away ends the reading: nothing was changed, so nothing is half done.
   serve(server, routes.verify, async ({ tenant, params, query, reply }) => {
-    const gone = new AbortController();
-    reply.raw.once("close", () => {
-      gone.abort();
+    const wanted = { tenant, ...params, ...query };
+    const lines = jsonLines({
+      values: await commands.verify(wanted, untilGone(reply, closing)),
+      encode: (event) => event,
+      isLast: ({ type }) => type === "end",
+      closing: { signal: closing, last: { type: "error", error: stopsVerifying } },
     });
-    const signal = AbortSignal.any([gone.signal, closing]);
-    const events = await commands.verify({ tenant, ...params, ...query }, signal);
-    const lines = Readable.from(verifyLines(events, closing), { objectMode: false });
-    return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
+    return sendLines(reply, lines);
   });
 
   serve(server, routes.export, async ({ tenant, params, query, headers, reply }) => {
@@ -101,21 +108,4 @@ function assertProtected(passphrase: string | null, inClear: boolean): void {
       details: { field: "query.inClear" },
     },
   );
-}
-
-async function* verifyLines(
-  events: AsyncIterable<VerifyEvent>,
-  closing: AbortSignal,
-): AsyncGenerator<string> {
-  const line = (event: VerifyEvent): string => `${JSON.stringify(event)}\n`;
-  try {
-    for await (const event of events) yield line(event);
-  } catch (error) {
-    const told = closing.aborted
-      ? new PerdureError("daemon_unreachable", "The daemon stops; the verification ends here", {
-          hint: "Nothing was changed; run it again",
-        })
-      : PerdureError.from(error);
-    yield line({ type: "error", error: told.toJSON() });
-  }
 }

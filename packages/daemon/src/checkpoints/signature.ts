@@ -7,7 +7,7 @@
  */
 import { hash, sign, verify } from "node:crypto";
 import type { KeyObject } from "node:crypto";
-import { canonicalJson, signedManifestSchema } from "@perdure/protocol";
+import { canonicalJson, parseCanonical, signedManifestSchema } from "@perdure/protocol";
 import type { CanonicalValue, Digest, Manifest } from "@perdure/protocol";
 import { Damage } from "./damage.ts";
 
@@ -86,19 +86,10 @@ interface Signed {
 
 /** The file as canonical JSON of the right form; everything else counts as not signed. */
 function parse(text: string): Signed {
-  try {
-    const value = JSON.parse(text) as { [name: string]: CanonicalValue };
-    const { key, manifest, signature } = value;
-    if (
-      typeof key === "string" &&
-      typeof signature === "string" &&
-      manifest !== undefined &&
-      canonicalJson(value) === text
-    ) {
-      return { key, manifest, signature };
-    }
-  } catch {
-    // Not JSON, or JSON without a canonical form: the same answer as below.
+  const value = (parseCanonical(text) ?? {}) as { readonly [name: string]: CanonicalValue };
+  const { key, manifest, signature } = value;
+  if (typeof key === "string" && typeof signature === "string" && manifest !== undefined) {
+    return { key, manifest, signature };
   }
   throw new Damage("manifest", "signature", "its manifest is not a signed manifest");
 }

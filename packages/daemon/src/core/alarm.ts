@@ -6,6 +6,7 @@
  */
 import { PerdureError, type AgentId } from "@perdure/protocol";
 import { engineLimits } from "./limit.ts";
+import { Nudge } from "./nudge.ts";
 import type { Parts } from "./parts.ts";
 
 interface Failed {
@@ -20,7 +21,7 @@ export class Alarm {
   readonly #closing: AbortSignal;
   readonly #waking = new Set<AgentId>();
   readonly #failed = new Map<AgentId, Failed>();
-  #nudged = new AbortController();
+  readonly #nudge: Nudge;
   #running = false;
 
   /** `wake` wakes the agent if it still sleeps and is still due. */
@@ -28,34 +29,33 @@ export class Alarm {
     this.#parts = parts;
     this.#wake = wake;
     this.#closing = closing;
+    this.#nudge = new Nudge(parts.clock);
   }
 
   /** Looks at what is due: at the start of the daemon, and whenever an agent has got another due time. */
   nudge(): void {
-    this.#nudged.abort();
-    if (this.#running) return;
-    this.#running = true;
-    void this.#run().finally(() => (this.#running = false));
+    this.#nudge.say();
+    if (!this.#running) void this.#run();
   }
 
-  /** Until nothing is due any more, or the daemon closes. */
+  /** Until nothing is due any more, or the daemon closes. That it has ended is known at once: the next nudge begins anew. */
   async #run(): Promise<void> {
-    while (!this.#closing.aborted) {
-      this.#nudged = new AbortController();
-      const until = AbortSignal.any([this.#closing, this.#nudged.signal]);
-      const ms = await this.#wakeDue().catch((error: unknown) => {
-        if (!this.#closing.aborted) {
-          const { message } = PerdureError.from(error);
-          this.#parts.log("warn", "What is due could not be read", { message });
-        }
-        return engineLimits.alarmLookEveryMsMax;
-      });
-      if (ms === null && !until.aborted) return;
-      try {
-        await this.#parts.clock.wait(ms ?? 0, until);
-      } catch (error) {
-        if (!until.aborted) throw error;
+    this.#running = true;
+    try {
+      while (!this.#closing.aborted) {
+        const rest = this.#nudge.arm(this.#closing);
+        const ms = await this.#wakeDue().catch((error: unknown) => {
+          if (!this.#closing.aborted) {
+            const { message } = PerdureError.from(error);
+            this.#parts.log("warn", "What is due could not be read", { message });
+          }
+          return engineLimits.alarmLookEveryMsMax;
+        });
+        if (ms === null && !this.#nudge.isSaid) return;
+        await rest(ms ?? 0);
       }
+    } finally {
+      this.#running = false;
     }
   }
 

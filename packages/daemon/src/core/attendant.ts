@@ -12,6 +12,7 @@
 import { PerdureError, restLimits, type WhyReason } from "@perdure/protocol";
 import type { Actor, Attendance } from "./actor.ts";
 import { engineLimits } from "./limit.ts";
+import { Nudge } from "./nudge.ts";
 import type { GuestActivity, GuestLink } from "./ports/guest-link.ts";
 import { sleep, takeCheckpoint } from "./sleep.ts";
 import { WaitLog } from "./wait-log.ts";
@@ -29,7 +30,7 @@ export class Attendant implements Attendance {
   readonly #alone: Alone;
   readonly #waits = new WaitLog();
   readonly #stopped: AbortSignal;
-  #nudged = new AbortController();
+  readonly #nudge: Nudge;
   #last: Look | null = null;
   /** Since when nothing needs it awake, monotonic. */
   #quietSinceMs: number;
@@ -44,6 +45,7 @@ export class Attendant implements Attendance {
     this.#actor = actor;
     this.#alone = alone;
     this.#stopped = stopped;
+    this.#nudge = new Nudge(actor.parts.clock);
     this.#quietSinceMs = this.#nowMs;
     this.#cutAtMs = this.#nowMs;
     void this.#attend().catch((error: unknown) => {
@@ -56,7 +58,7 @@ export class Attendant implements Attendance {
   }
 
   nudge(): void {
-    this.#nudged.abort();
+    this.#nudge.say();
   }
 
   cutBegins(): (pauseMs: number) => void {
@@ -132,28 +134,22 @@ export class Attendant implements Attendance {
 
   async #attend(): Promise<void> {
     while (!this.#stopped.aborted) {
+      const rest = this.#nudge.arm(this.#stopped);
       await this.#look();
       await this.#act();
-      await this.#rest();
+      await rest(this.#restMs);
     }
   }
 
-  /** Until the next look; at once where it is nudged. */
-  async #rest(): Promise<void> {
+  /** Until the next look. */
+  get #restMs(): number {
     const { idleAfterMs, checkpointEveryMs } = this.#actor.agent;
-    this.#nudged = new AbortController();
-    const until = AbortSignal.any([this.#stopped, this.#nudged.signal]);
-    const ms = Math.min(
+    if (idleAfterMs === null && checkpointEveryMs === null) return Infinity;
+    return Math.min(
       idleAfterMs === null ? Infinity : idleAfterMs / 4,
       checkpointEveryMs ?? Infinity,
       engineLimits.lookEveryMsMax,
     );
-    const nothingToDo = idleAfterMs === null && checkpointEveryMs === null;
-    try {
-      await (nothingToDo ? aborted(until) : this.#actor.parts.clock.wait(ms, until));
-    } catch (error) {
-      if (!until.aborted) throw error;
-    }
   }
 
   /** One look at what goes on inside, beside the lane: nobody waits for it. */
@@ -258,11 +254,4 @@ function hasChanged(before: GuestActivity | null, now: GuestActivity | undefined
     now.execs !== before.execs ||
     now.fileWrites !== before.fileWrites
   );
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve();
-    signal.addEventListener("abort", () => resolve(), { once: true });
-  });
 }

@@ -193,7 +193,13 @@ async function keepHot(actor: Actor, { checkpoint, use, count }: KeepHot): Promi
   ruleFor("hot", actor.agent);
   const { hotChildren } = actor.parts;
   const wanted = checkpoint ?? actor.agent.head?.checkpoint;
-  const row = await findCheckpoint(actor, wanted ?? "newest");
+  if (wanted === undefined) {
+    const { name } = actor.agent;
+    throw new PerdureError("checkpoint_not_found", `Agent "${name}" has no checkpoint`, {
+      hint: `"perdure checkpoint ${name}" or "perdure sleep ${name}" takes one`,
+    });
+  }
+  const row = await findCheckpoint(actor, wanted);
   await keepHotChildren(actor, row, use, count);
   return { checkpoint: row.id, use, ready: hotChildren.ready(row.id, use) };
 }

@@ -1,7 +1,7 @@
 /** Several callers at once on one agent: who waits, who is joined, who wins. */
 import { PerdureError } from "@perdure/protocol";
 import { beforeEach, describe, expect, test } from "vitest";
-import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { expectWhole, violationsOf } from "../../../../test/simulation/invariant.ts";
 import { checkpoint, count, create, exec, verb } from "../../../../test/simulation/scene.ts";
 import { World } from "../../../../test/simulation/world.ts";
 import { steps } from "./step.ts";
@@ -11,11 +11,6 @@ beforeEach(async () => {
   world = new World();
   await world.execute(create("a1"));
 });
-
-async function expectWhole(leftovers = false): Promise<void> {
-  await world.time.flush();
-  expect(await violationsOf(world, { leftovers })).toEqual([]);
-}
 
 const turn = (): Promise<void> => new Promise((resume) => setImmediate(resume));
 
@@ -29,7 +24,7 @@ test("C20 fifty wakes at once make one machine, and all callers get it", async (
   expect(new Set(answers.map(({ report }) => report?.generation))).toEqual(new Set([2]));
   // The spare that was ready was used; one came in its place.
   expect(world.host.started - startedBefore).toBe(1);
-  await expectWhole();
+  await expectWhole(world);
 });
 
 test("C20 fifty calls at once wake the agent once, and each is answered", async () => {
@@ -40,7 +35,7 @@ test("C20 fifty calls at once wake the agent once, and each is answered", async 
   );
   expect(new Set(answers.map(({ generation }) => generation))).toEqual(new Set([2]));
   expect((await world.guest("a1")).memory.counter).toBe(55);
-  await expectWhole();
+  await expectWhole(world);
 });
 
 test("C22 a sleep, a stop and a remove that are under way are joined, not failed", async () => {
@@ -51,7 +46,7 @@ test("C22 a sleep, a stop and a remove that are under way are joined, not failed
     expect(answers.map(({ state }) => state)).toEqual(
       Array(3).fill(kind === "sleep" ? "asleep" : "stopped"),
     );
-    await expectWhole();
+    await expectWhole(world);
   }
   await world.execute(verb("start", "a1"));
   const answers = await world.run(
@@ -61,7 +56,7 @@ test("C22 a sleep, a stop and a remove that are under way are joined, not failed
   for (const late of answers.slice(1)) {
     expect(late).toMatchObject({ status: "rejected", reason: { code: "agent_not_found" } });
   }
-  await expectWhole();
+  await expectWhole(world);
 });
 
 test("C22 fifty starts at once boot one machine", async () => {
@@ -70,7 +65,7 @@ test("C22 fifty starts at once boot one machine", async () => {
     Promise.all(Array.from({ length: 50 }, () => world.engine.execute(verb("start", "a1")))),
   );
   expect(new Set(answers.map(({ agent }) => agent.generation))).toEqual(new Set([2]));
-  await expectWhole();
+  await expectWhole(world);
 });
 
 test("of creates with one name at once, one makes the agent and the others are refused", async () => {
@@ -82,7 +77,7 @@ test("of creates with one name at once, one makes the agent and the others are r
   for (const answer of answers) {
     if (answer.status === "rejected") expect(answer.reason).toMatchObject({ code: "agent_exists" });
   }
-  await expectWhole();
+  await expectWhole(world);
 });
 
 test("creates of many agents at once build the template once", async () => {
@@ -124,17 +119,17 @@ describe("C29 a call while the agent falls asleep", () => {
 
   test.each(before)("at %s cancels the sleep and is answered without a wake", async (step) => {
     expect(await callAt(step)).toEqual({ slept: "sleep_cancelled", generation: 1 });
-    await expectWhole(true);
+    await expectWhole(world, { leftovers: true });
   });
 
   test.each(after)("at %s comes too late to cancel and wakes the agent", async (step) => {
     expect(await callAt(step)).toEqual({ slept: "asleep", generation: 2 });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("leaves nothing of the checkpoint that was not published", async () => {
     await callAt("sleep.manifest-written");
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -151,7 +146,7 @@ describe("verbs that cross", () => {
     expect(woken).toMatchObject({ status: "fulfilled" });
     expect(removed).toMatchObject({ status: "fulfilled", value: { state: "removed" } });
     expect(late).toMatchObject({ status: "rejected", reason: { code: "agent_not_found" } });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a call that is under way is finished before a sleep begins", async () => {
@@ -163,7 +158,7 @@ describe("verbs that cross", () => {
     world.faults.clear();
     expect(await world.run(call)).toMatchObject({ generation: 1 });
     expect(await world.run(sleep)).toMatchObject({ state: "asleep" });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("C25 reads never wait for the agent's queue, and agree with each other", async () => {
@@ -195,7 +190,7 @@ describe("verbs that cross", () => {
     ).length;
     await world.execute(verb("wake", "a1"));
     expect((await world.guest("a1")).memory.counter).toBe(counted);
-    await expectWhole(true);
+    await expectWhole(world, { leftovers: true });
   });
 });
 
@@ -209,5 +204,5 @@ test("a call during a checkpoint is answered once the agent goes on, not when al
   };
   await world.execute(checkpoint("a1", "cut"));
   expect(answered).toBeGreaterThan(0);
-  await expectWhole();
+  await expectWhole(world);
 });

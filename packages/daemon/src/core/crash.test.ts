@@ -1,7 +1,7 @@
 /** What a machine does on its own: it dies, panics, reboots, powers off, runs out of room. */
 import { beforeEach, describe, expect, test } from "vitest";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
-import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { expectWhole } from "../../../../test/simulation/invariant.ts";
 import {
   checkpoint,
   count,
@@ -19,11 +19,6 @@ let world: World;
 beforeEach(() => {
   world = new World();
 });
-
-async function expectWhole(leftovers = false): Promise<void> {
-  await world.time.flush();
-  expect(await violationsOf(world, { leftovers })).toEqual([]);
-}
 
 async function kill(kind: "exited" | "panic" | "reset" | "shutdown" = "exited"): Promise<void> {
   (await world.process("a1")).happen(kind);
@@ -59,7 +54,7 @@ describe("C24 a VMM that dies", () => {
     expect(momentOf(await world.guest("a1"))).toMatchObject({ counter: 10, onDisk: 10 });
     const rows = await world.engine.checkpoints({ tenant: "default", agent: "a1" });
     expect(rows.map(({ name }) => name)).toContain("crash-1-disk");
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("with onCrash disk boots the newest disk; the checkpoint is kept under a name", async () => {
@@ -75,7 +70,7 @@ describe("C24 a VMM that dies", () => {
       otherCut: { checkpoint: cut.id, memory: true, keptAs: "crash-1-memory" },
     });
     expect(momentOf(await world.guest("a1"))).toMatchObject({ counter: 15, onDisk: 15 });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("with onCrash ask waits for its owner's choice, and takes either", async () => {
@@ -92,7 +87,7 @@ describe("C24 a VMM that dies", () => {
       });
       await world.execute(recover("a1", from));
       expect(await count(world, "a1")).toBe(from === "checkpoint" ? 11 : 16);
-      await expectWhole();
+      await expectWhole(world);
     }
   });
 
@@ -103,7 +98,7 @@ describe("C24 a VMM that dies", () => {
     const report = reportOf(await world.execute(verb("wake", "a1")));
     expect(report).toMatchObject({ route: "recover", cut: { memory: false }, otherCut: null });
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world);
     await kill();
     await expect(world.execute(recover("a1", "checkpoint"))).rejects.toMatchObject({
       code: "checkpoint_not_found",
@@ -127,7 +122,7 @@ describe("C24 a VMM that dies", () => {
         reseeds: 2,
         generation,
       });
-      await expectWhole();
+      await expectWhole(world);
     }
     expect(await count(world, "a1")).toBe(11);
   });
@@ -145,7 +140,7 @@ describe("C24 a VMM that dies", () => {
     expect(connects).toBe(1);
     expect(await count(world, "a1")).toBe(4);
     expect((await world.agent("a1")).generation).toBe(1);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("sleeps with its memory also while its link is broken", async () => {
@@ -157,7 +152,7 @@ describe("C24 a VMM that dies", () => {
     const report = reportOf(await world.execute(verb("wake", "a1")));
     expect(report.cut).toMatchObject({ memory: true, disk: "crash-consistent" });
     expect(await count(world, "a1")).toBe(5);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("during a sleep leaves the agent failed, and the sleep says so", async () => {
@@ -169,7 +164,7 @@ describe("C24 a VMM that dies", () => {
     expect((await world.agent("a1")).state).toBe("failed");
     await world.execute(verb("wake", "a1"));
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole(true);
+    await expectWhole(world, { leftovers: true });
   });
 });
 
@@ -182,7 +177,7 @@ describe("C18 a guest that ends itself", () => {
       failure: { reason: "panic", message: expect.stringContaining("injected panic") as string },
     });
     await world.execute(verb("wake", "a1"));
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("by powering off is stopped, its disk kept, and starts again", async () => {
@@ -190,10 +185,10 @@ describe("C18 a guest that ends itself", () => {
     await count(world, "a1", 10);
     await kill("shutdown");
     expect((await world.agent("a1")).state).toBe("stopped");
-    await expectWhole();
+    await expectWhole(world);
     await world.execute(verb("start", "a1"));
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("by a reboot is started cold in a new generation; a loop of them is bounded", async () => {
@@ -203,7 +198,7 @@ describe("C18 a guest that ends itself", () => {
       await kill("reset");
       expect(await world.agent("a1")).toMatchObject({ state: "awake", generation: 1 + i });
       expect(await count(world, "a1")).toBe(10 + i);
-      await expectWhole();
+      await expectWhole(world);
     }
     await kill("reset");
     expect(await world.agent("a1")).toMatchObject({
@@ -212,7 +207,7 @@ describe("C18 a guest that ends itself", () => {
     });
     await world.execute(verb("wake", "a1"));
     expect(await count(world, "a1")).toBe(14);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("by reboots that are far apart goes on for ever", async () => {
@@ -222,14 +217,14 @@ describe("C18 a guest that ends itself", () => {
       await world.time.advance(engineLimits.resetWindowMs);
     }
     expect(await world.agent("a1")).toMatchObject({ state: "awake", generation: 11 });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("is not left awake without a machine where its disk cannot be recorded", async () => {
     await world.execute(create("a1"));
     world.faults.fail("checkpoints.write", "disk_full");
     await kill("shutdown");
-    await expectWhole(true);
+    await expectWhole(world, { leftovers: true });
   });
 
   test("by a reboot that cannot be booted is stopped, and can be started", async () => {
@@ -240,7 +235,7 @@ describe("C18 a guest that ends itself", () => {
     expect((await world.agent("a1")).state).toBe("stopped");
     await world.execute(verb("start", "a1"));
     expect(await count(world, "a1")).toBe(4);
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -276,7 +271,7 @@ describe("C34 a host without room while an agent writes", () => {
     world.host.roomForDisk = true;
     await world.time.advance(engineLimits.pausedRetryMs);
     await count(world, "a1");
-    await expectWhole();
+    await expectWhole(world);
   });
 
   // Each try that fails tells `io-error` again.
@@ -313,7 +308,7 @@ describe("C34 a host without room while an agent writes", () => {
     world.host.roomForDisk = true;
     await world.time.advance(2 * engineLimits.pausedRetryMs);
     expect(await count(world, "a1")).toBe(1);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a sleep that finds no room is refused without a word to the guest, and a checkpoint at once", async () => {
@@ -334,7 +329,7 @@ describe("C34 a host without room while an agent writes", () => {
     world.host.roomForDisk = true;
     await world.time.advance(2 * engineLimits.pausedRetryMs);
     expect(await count(world, "a1")).toBe(1);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a guest that is too busy to answer when it goes on is asked again, until its clock is right", async () => {
@@ -343,7 +338,7 @@ describe("C34 a host without room while an agent writes", () => {
     world.host.roomForDisk = true;
     await world.time.advance(10 * engineLimits.pausedRetryMs + 3 * engineLimits.clockMs);
     world.faults.clear();
-    await expectWhole();
+    await expectWhole(world);
     expect(Math.abs((await world.guest("a1")).wallSkewMs)).toBeLessThan(1);
   });
 
@@ -351,7 +346,7 @@ describe("C34 a host without room while an agent writes", () => {
     await runOutOfRoom();
     expect(await world.execute(verb("remove", "a1"))).toMatchObject({ state: "removed" });
     await world.time.advance(10 * engineLimits.pausedRetryMs);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("an adopted machine that waits for room is found so by the next daemon", async () => {

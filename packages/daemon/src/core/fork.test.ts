@@ -2,7 +2,7 @@
 import { PerdureError, type LetOut } from "@perdure/protocol";
 import { beforeEach, describe, expect, test } from "vitest";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
-import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { expectWhole } from "../../../../test/simulation/invariant.ts";
 import {
   checkpoint,
   count,
@@ -24,11 +24,6 @@ beforeEach(async () => {
   await world.execute(checkpoint("a1", "ten"));
   await count(world, "a1", 5);
 });
-
-async function expectWhole(): Promise<void> {
-  await world.time.flush();
-  expect(await violationsOf(world)).toEqual([]);
-}
 
 const forkReport = ([made]: readonly LetOut[]) => {
   if (made === undefined) throw new Error("There is no fork");
@@ -56,7 +51,7 @@ describe("fork", () => {
     expect(await count(world, "a2", 1)).toBe(16);
     expect(await count(world, "a1", 2)).toBe(17);
     expect(momentOf(await world.guest("a2"))).toMatchObject({ counter: 16, onDisk: 16 });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("of a named checkpoint begins there, as often as wanted", async () => {
@@ -66,7 +61,7 @@ describe("fork", () => {
     }
     const ids = new Set((await world.state.allAgents()).map(({ id }) => id));
     expect(ids.size).toBe(3);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("outlives its origin: it sleeps, wakes, and is recovered after that is removed", async () => {
@@ -85,7 +80,7 @@ describe("fork", () => {
       await world.time.flush();
       await world.execute(verb("wake", "a2"));
       expect(await counter("a2")).toBe(16);
-      await expectWhole();
+      await expectWhole(world);
       await world.execute(verb("remove", "a2"));
       await world.execute(create("a1"));
       await count(world, "a1", 15);
@@ -98,7 +93,7 @@ describe("fork", () => {
     expect(report).toMatchObject({ route: "fork", cut: { kind: "stop", memory: false } });
     expect(momentOf(await world.guest("a2"))).toMatchObject({ counter: 15, onDisk: 15 });
     expect((await world.agent("a1")).state).toBe("stopped");
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("of a crashed agent needs the name of a checkpoint", async () => {
@@ -107,7 +102,7 @@ describe("fork", () => {
     await expect(world.execute(fork("a1", "a2"))).rejects.toMatchObject({ code: "agent_state" });
     await world.execute(fork("a1", "a2", "ten"));
     expect(await counter("a2")).toBe(10);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("under a name that is taken, or that fails, leaves the origin as it was and nothing else", async () => {
@@ -118,7 +113,7 @@ describe("fork", () => {
     await world.time.flush();
     expect((await world.state.allAgents()).map(({ name }) => name)).toEqual(["a1"]);
     expect(await counter("a1")).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("crashes before its first checkpoint: its own disk is what there is", async () => {
@@ -129,7 +124,7 @@ describe("fork", () => {
     const report = reportOf(await world.execute(verb("wake", "a2")));
     expect(report).toMatchObject({ route: "recover", cut: { memory: false } });
     expect(await counter("a2")).toBe(18);
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -147,7 +142,7 @@ describe("several forks at once", () => {
     for (const name of ["b1", "b2", "b3"]) expect(await counter(name)).toBe(15);
     expect(await count(world, "b2", 1)).toBe(16);
     expect(await counter("b3")).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("share a base where much has changed, which outlives the origin and each of them", async () => {
@@ -163,7 +158,7 @@ describe("several forks at once", () => {
     await world.execute(verb("remove", "b1"));
     await world.execute(verb("sleep", "b2"));
     expect(await count(world, "b2", 1)).toBe(11);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("are made whole or not at all", async () => {
@@ -178,7 +173,7 @@ describe("several forks at once", () => {
     await expect(world.execute(several(["b1", "b2"]))).rejects.toMatchObject({
       code: "agent_exists",
     });
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -186,7 +181,7 @@ describe("hot children", () => {
   test("a fork takes one, begins where the checkpoint is, and has only the gate before it", async () => {
     const ready = await world.execute(hot("a1", "ten", "fork", 2));
     expect(ready).toMatchObject({ use: "fork", ready: 2 });
-    await expectWhole();
+    await expectWhole(world);
     const report = forkReport(await world.execute(fork("a1", "b1", "ten")));
     expect(report.checks).toContainEqual(
       expect.objectContaining({ check: "hot-child", outcome: "passed" }),
@@ -199,7 +194,7 @@ describe("hot children", () => {
     expect(world.hotChildren.all).toHaveLength(1);
     await world.execute(verb("sleep", "b1"));
     expect(await count(world, "b1", 1)).toBe(12);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a restore takes one of its own", async () => {
@@ -215,7 +210,7 @@ describe("hot children", () => {
     await world.execute(verb("sleep", "a1"));
     await world.execute(restore("a1", "before-restore-1"));
     expect(await count(world, "a1", 1)).toBe(16);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("nothing of the workload runs in one, and each that is let out is another computer", async () => {
@@ -230,7 +225,7 @@ describe("hot children", () => {
     const [one, two] = [await world.guest("b1"), await world.guest("b2")];
     expect(one.memory.machineId).not.toBe(two.memory.machineId);
     expect(one.memory.reseeds).toBeGreaterThan(0);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("go with their checkpoint, with their agent, by a count of 0, and when their time is over", async () => {
@@ -247,7 +242,7 @@ describe("hot children", () => {
     await world.execute(hot("a1", "fifteen"));
     await world.execute(verb("remove", "a1"));
     expect(world.hotChildren.all).toEqual([]);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("are bounded, and one that dies is not given out", async () => {
@@ -262,7 +257,7 @@ describe("hot children", () => {
     expect(world.hotChildren.all).toEqual([]);
     await world.execute(fork("a1", "b1", "ten"));
     expect(await counter("b1")).toBe(10);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a daemon that ends leaves none behind", async () => {
@@ -270,6 +265,6 @@ describe("hot children", () => {
     await world.execute(hot("a1", "ten", "restore"));
     await world.restart();
     expect(world.hotChildren.all).toEqual([]);
-    await expectWhole();
+    await expectWhole(world);
   });
 });

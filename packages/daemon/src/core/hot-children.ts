@@ -158,17 +158,19 @@ export class HotChildren {
   /** Ends those whose time is over. */
   #watch(): void {
     if (this.#watching) return;
-    this.#watching = true;
     const { clock } = this.#options;
     const run = async (): Promise<void> => {
-      while (this.#kept.length > 0) {
-        const nextMs = Math.min(...this.#kept.map(({ untilMs }) => untilMs));
-        await clock.wait(Math.max(0, nextMs - clock.monotonicMs()), this.#closing.signal);
-        await this.#release(({ untilMs }) => untilMs <= clock.monotonicMs());
+      this.#watching = true;
+      try {
+        while (this.#kept.length > 0) {
+          const nextMs = Math.min(...this.#kept.map(({ untilMs }) => untilMs));
+          await clock.wait(Math.max(0, nextMs - clock.monotonicMs()), this.#closing.signal);
+          await this.#release(({ untilMs }) => untilMs <= clock.monotonicMs());
+        }
+      } finally {
+        this.#watching = false;
       }
     };
-    void run()
-      .catch(() => undefined) // Closed.
-      .finally(() => (this.#watching = false));
+    run().catch(() => undefined); // Closed.
   }
 }

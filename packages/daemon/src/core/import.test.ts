@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import type { Imported } from "./transfer-command.ts";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
-import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { expectWhole } from "../../../../test/simulation/invariant.ts";
 import {
   checkpoint,
   count,
@@ -29,11 +29,6 @@ beforeEach(async () => {
 function imported(name: string, bytes: Uint8Array): Promise<Imported> {
   const request = { tenant: "default", name, passphrase: null };
   return world.engine.import(request, inPieces(bytes));
-}
-
-async function expectWhole(): Promise<void> {
-  await world.time.flush();
-  expect(await violationsOf(world)).toEqual([]);
 }
 
 const counter = async (name: string): Promise<number> => momentOf(await world.guest(name)).counter;
@@ -68,7 +63,7 @@ describe("export and import", () => {
     const second = reportOf(await world.execute(verb("wake", "a2")));
     expect(second).toMatchObject({ route: "wake", generation: 2 });
     expect((await world.guest("a2")).memory.machineId).toBe(machineId);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("outlive the origin, whatever base its memory stood on", async () => {
@@ -81,7 +76,7 @@ describe("export and import", () => {
       await world.restart();
       await world.execute(verb("wake", "a2"));
       expect(await count(world, "a2", 1)).toBe(16);
-      await expectWhole();
+      await expectWhole(world);
       await world.execute(verb("remove", "a2"));
       await world.execute(create("a1"));
       await count(world, "a1", 15);
@@ -96,7 +91,7 @@ describe("export and import", () => {
     expect(report).toMatchObject({ route: "import", cut: { kind: "import", memory: false } });
     expect((await world.guest("a2")).memory.hostname).toBe("a2");
     expect(momentOf(await world.guest("a2"))).toMatchObject({ counter: 15, onDisk: 15 });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("of an awake agent need the name of a checkpoint, and say so", async () => {
@@ -108,7 +103,7 @@ describe("export and import", () => {
     await world.execute(verb("wake", "a2"));
     expect(await counter("a2")).toBe(10);
     expect((await world.agent("a1")).state).toBe("awake");
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("of a crashed agent need the name of a checkpoint", async () => {
@@ -118,7 +113,7 @@ describe("export and import", () => {
     await world.run(imported("a2", await exported(world, "a1", { checkpoint: "ten" })));
     await world.execute(verb("wake", "a2"));
     expect(await counter("a2")).toBe(10);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("with --all bring every named checkpoint; going back to one gives an identity again", async () => {
@@ -135,7 +130,7 @@ describe("export and import", () => {
     const { memory } = await world.guest("a2");
     expect(memory.hostname).toBe("a2");
     expect(memory.machineId).not.toBe(machineId);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("first let out from its disk, or from another checkpoint, it has an identity of its own all the same", async () => {
@@ -151,7 +146,7 @@ describe("export and import", () => {
     expect(restored).toMatchObject({ route: "import", cut: { kind: "import", memory: true } });
     expect((await world.guest("a3")).memory.hostname).toBe("a3");
     expect(await counter("a3")).toBe(10);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("crashed before its first sleep it is recovered from the file's cut, with an identity again", async () => {
@@ -165,7 +160,7 @@ describe("export and import", () => {
     expect(report).toMatchObject({ route: "recover", cut: { kind: "import", memory: true } });
     expect((await world.guest("a2")).memory.hostname).toBe("a2");
     expect(await counter("a2")).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a first wake that fails leaves it to be tried again by the same route", async () => {
@@ -179,7 +174,7 @@ describe("export and import", () => {
       route: "import",
       generation: 2,
     });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("can be forked and exported again before it was ever woken", async () => {
@@ -190,7 +185,7 @@ describe("export and import", () => {
     await world.run(imported("a4", await exported(world, "a2")));
     await world.execute(verb("wake", "a4"));
     expect(await counter("a4")).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("under a name that is taken, or from a file that is broken, leave nothing", async () => {
@@ -203,7 +198,7 @@ describe("export and import", () => {
     await expect(world.run(imported("a2", file))).rejects.toMatchObject({ code: "disk_full" });
     await world.time.flush();
     expect((await world.state.allAgents()).map(({ name }) => name)).toEqual(["a1"]);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("an export is of one moment: what is slept over, dropped or removed meanwhile is in it", async () => {
@@ -218,6 +213,6 @@ describe("export and import", () => {
     await world.run(imported("a2", bytes));
     await world.execute(verb("wake", "a2"));
     expect(await counter("a2")).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 });

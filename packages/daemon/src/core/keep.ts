@@ -47,7 +47,7 @@ export function pickCheckpoint(
 }
 
 /** Where an attempt that begins in `state` falls back to. */
-export function settledBefore(state: AgentState): Lease["fallback"] {
+export function settledBefore(state: AgentState): Exclude<Lease["fallback"], "creating"> {
   return state === "asleep" || state === "stopped" ? state : "failed";
 }
 

@@ -1,6 +1,6 @@
 /** The verbs on one agent, each from where it is legal to where it leads. */
 import { beforeEach, describe, expect, test } from "vitest";
-import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { expectWhole } from "../../../../test/simulation/invariant.ts";
 import {
   checkpoint,
   count,
@@ -18,11 +18,6 @@ beforeEach(() => {
   world = new World();
 });
 
-async function expectWhole(): Promise<void> {
-  await world.time.flush();
-  expect(await violationsOf(world)).toEqual([]);
-}
-
 describe("create", () => {
   test("an agent is a fork of its template: awake, generation 1, an identity of its own", async () => {
     const one = await world.execute(create("a1"));
@@ -36,7 +31,7 @@ describe("create", () => {
     expect(first.memory.reseeds).toBe(1);
     expect(first.memory.frozen).toBe(false);
     expect(world.templates.size).toBe(1);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a taken name is refused with the way out, and the other agent stays", async () => {
@@ -45,7 +40,7 @@ describe("create", () => {
       code: "agent_exists",
       hint: expect.stringContaining("remove") as string,
     });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a create that fails half-way leaves no agent, and the name is free", async () => {
@@ -60,10 +55,10 @@ describe("create", () => {
         { skip: point === "state.commit" ? 1 : 0 },
       );
       await expect(world.execute(create("a1")), point).rejects.toThrow();
-      await expectWhole();
+      await expectWhole(world);
     }
     expect(await world.execute(create("a1"))).toMatchObject({ state: "awake" });
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -92,7 +87,7 @@ describe("sleep and wake", () => {
     expect(guest.memory).toMatchObject({ counter: 41, generation: 2, reseeds: 2, frozen: false });
     expect(guest.program(process).exitCode).toBeNull();
     expect(await count(world, "a1")).toBe(42);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("C11 five cycles in a row keep every value, in memory and on disk", async () => {
@@ -107,7 +102,7 @@ describe("sleep and wake", () => {
       }
     }
     expect((await world.agent("a1")).generation).toBe(6);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("only the newest checkpoint is kept, unless it has a name", async () => {
@@ -122,7 +117,7 @@ describe("sleep and wake", () => {
       ["named", "kept"],
       ["sleep", null],
     ]);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("sleep does nothing to a sleeping agent, wake does nothing to an awake one", async () => {
@@ -134,7 +129,7 @@ describe("sleep and wake", () => {
       await world.engine.show({ tenant: "default", agent: "a1" }),
     );
     expect(slept.head).not.toBeNull();
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("C32 a call to a sleeping agent wakes it and is answered", async () => {
@@ -143,7 +138,7 @@ describe("sleep and wake", () => {
     await world.execute(verb("sleep", "a1"));
     expect(await count(world, "a1")).toBe(6);
     expect((await world.agent("a1")).generation).toBe(2);
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -163,7 +158,7 @@ describe("checkpoint", () => {
     expect(await count(world, "a1")).toBe(4);
     expect((await world.agent("a1")).generation).toBe(1);
     expect((await world.agent("a1")).head).toEqual({ checkpoint: view.id, continued: true });
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -173,7 +168,7 @@ describe("stop and start", () => {
     await count(world, "a1", 7);
     const stopped = await world.execute(verb("stop", "a1"));
     expect(stopped).toMatchObject({ state: "stopped", generation: 1 });
-    await expectWhole();
+    await expectWhole(world);
     const started = await world.execute(verb("start", "a1"));
     expect(reportOf(started)).toMatchObject({
       route: "cold-start",
@@ -181,7 +176,7 @@ describe("stop and start", () => {
       cut: { memory: false, kind: "stop", disk: "clean" },
     });
     expect(await count(world, "a1")).toBe(8);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a sleeping agent is woken to be stopped in order", async () => {
@@ -194,7 +189,7 @@ describe("stop and start", () => {
     });
     await world.execute(verb("start", "a1"));
     expect(await count(world, "a1")).toBe(3);
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -210,7 +205,7 @@ describe("recover", () => {
       otherCut: { checkpoint: slept.head, memory: true, keptAs: "crash-1-memory" },
     });
     expect(await count(world, "a1")).toBe(10);
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -230,6 +225,6 @@ describe("remove", () => {
     expect(second.id).not.toBe(first.id);
     expect(await count(world, "a1")).toBe(1);
     await world.execute(verb("remove", "a1"));
-    await expectWhole();
+    await expectWhole(world);
   });
 });

@@ -6,13 +6,13 @@
  * that it may go on), `recover` or `restore` (another continuation), or `remove`.
  */
 import type { Actor } from "./actor.ts";
+import { settledBefore } from "./keep.ts";
 import { sleep } from "./sleep.ts";
 
 /** Puts an awake agent to sleep, whoever calls meanwhile, and bars it. Holds the lane. */
 export async function quarantine(actor: Actor, reason: string): Promise<void> {
   if (actor.agent.state === "awake") await sleep(actor, { cancellable: false });
-  const { state } = actor.agent;
-  const from = state === "asleep" || state === "stopped" ? state : "failed";
+  const from = settledBefore(actor.agent.state);
   await actor.save({ state: "quarantined", quarantine: { reason, from } });
 }
 

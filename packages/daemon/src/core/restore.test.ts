@@ -1,7 +1,7 @@
 /** Back to a checkpoint that is kept, from every state; what is left behind is kept. Dropping. */
 import { beforeEach, describe, expect, test } from "vitest";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
-import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { expectWhole } from "../../../../test/simulation/invariant.ts";
 import {
   checkpoint,
   count,
@@ -23,11 +23,6 @@ beforeEach(async () => {
   await count(world, "a1", 5);
 });
 
-async function expectWhole(): Promise<void> {
-  await world.time.flush();
-  expect(await violationsOf(world)).toEqual([]);
-}
-
 async function names(): Promise<(string | null)[]> {
   const rows = await world.engine.checkpoints({ tenant: "default", agent: "a1" });
   return rows.map(({ name }) => name);
@@ -46,12 +41,12 @@ describe("restore", () => {
     });
     expect(momentOf(await world.guest("a1"))).toMatchObject({ counter: 10, onDisk: 10 });
     expect(await names()).toEqual(["ten", "before-restore-1"]);
-    await expectWhole();
+    await expectWhole(world);
 
     const forth = reportOf(await world.execute(restore("a1", "before-restore-1")));
     expect(forth).toMatchObject({ generation: 3, otherCut: { keptAs: "before-restore-2" } });
     expect(await counter()).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("may be done again and again from one checkpoint, with other entropy each time", async () => {
@@ -64,7 +59,7 @@ describe("restore", () => {
     }
     expect(reseeds.size).toBe(1);
     expect(await names()).toHaveLength(4);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("of a sleeping agent keeps the checkpoint that it slept in; back to that very one, nothing else", async () => {
@@ -79,7 +74,7 @@ describe("restore", () => {
     const slept = (await world.agent("a1")).head?.checkpoint ?? "";
     expect(reportOf(await world.execute(restore("a1", slept)))).toMatchObject({ otherCut: null });
     expect(await counter()).toBe(10);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("of a stopped agent keeps its disk, and a checkpoint without memory is booted", async () => {
@@ -90,7 +85,7 @@ describe("restore", () => {
     const booted = reportOf(await world.execute(restore("a1", "before-restore-1")));
     expect(booted).toMatchObject({ route: "restore", cut: { kind: "stop", memory: false } });
     expect(momentOf(await world.guest("a1"))).toMatchObject({ counter: 15, onDisk: 15 });
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("of a crashed agent keeps both its newest disk and its last memory", async () => {
@@ -106,7 +101,7 @@ describe("restore", () => {
     expect(await counter()).toBe(20);
     await world.execute(restore("a1", "crash-1-memory"));
     expect(await counter()).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("to a checkpoint without a name keeps that one as well, by id", async () => {
@@ -120,7 +115,7 @@ describe("restore", () => {
     });
     expect(await counter()).toBe(15);
     expect(await names()).toEqual(["ten", "restored-1", "before-restore-1"]);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("that fails again and again keeps one disk once", async () => {
@@ -134,7 +129,7 @@ describe("restore", () => {
     expect(await names()).toEqual(["ten", "crash-1-disk"]);
     await world.execute(restore("a1", "crash-1-disk"));
     expect(await counter()).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("that this host refuses leaves an awake agent awake", async () => {
@@ -149,7 +144,7 @@ describe("restore", () => {
     });
     expect((await world.agent("a1")).state).toBe("awake");
     substrate.facts = facts;
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("to what is not there, or cannot be opened, leaves an awake agent as it is", async () => {
@@ -161,7 +156,7 @@ describe("restore", () => {
     await expect(world.execute(restore("a1", "ten"))).rejects.toThrow();
     expect(await world.agent("a1")).toMatchObject({ state: "awake", generation: 1 });
     expect(await counter()).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("that fails leaves the agent asleep where it was, and a plain wake goes on from there", async () => {
@@ -181,7 +176,7 @@ describe("restore", () => {
     await world.run(Promise.all([restoring, calling]));
     await world.time.flush();
     expect(await counter()).toBe(11);
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -196,7 +191,7 @@ describe("a checkpoint's name", () => {
       });
     }
     await world.execute(checkpoint("a1", "crash-course"));
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -205,7 +200,7 @@ describe("drop", () => {
     await world.execute(restore("a1", "ten"));
     await world.execute(drop("a1", "before-restore-1"));
     expect(await names()).toEqual(["ten"]);
-    await expectWhole();
+    await expectWhole(world);
     await expect(world.execute(restore("a1", "before-restore-1"))).rejects.toMatchObject({
       code: "checkpoint_not_found",
     });
@@ -220,6 +215,6 @@ describe("drop", () => {
     await world.execute(verb("sleep", "a1"));
     await world.execute(verb("wake", "a1"));
     expect(await counter()).toBe(15);
-    await expectWhole();
+    await expectWhole(world);
   });
 });

@@ -5,7 +5,7 @@
 import { PerdureError } from "@perdure/protocol";
 import { beforeEach, describe, expect, test } from "vitest";
 import { momentOf } from "../../../../test/simulation/cut-log.ts";
-import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { expectWhole } from "../../../../test/simulation/invariant.ts";
 import { count, create, recover, restore, verb } from "../../../../test/simulation/scene.ts";
 import { World } from "../../../../test/simulation/world.ts";
 
@@ -26,11 +26,6 @@ function failCommits(skip: number, times = Number.MAX_SAFE_INTEGER): void {
   world.faults.arm("state.commit", { kind: "fail", error }, { skip, times });
 }
 
-async function expectWhole(): Promise<void> {
-  await world.time.flush();
-  expect(await violationsOf(world, { leftovers: true })).toEqual([]);
-}
-
 describe("by itself, without anybody asking", () => {
   test.each(["machine.kill", "checkpoints.removeAgent", "state.commit"])(
     "a remove that failed at %s is finished",
@@ -43,7 +38,7 @@ describe("by itself, without anybody asking", () => {
       });
       expect(await world.execute(create("a1"))).toMatchObject({ state: "awake", generation: 1 });
       await world.time.advance(20 * HEALED_MS);
-      await expectWhole();
+      await expectWhole(world, { leftovers: true });
       expect(await world.state.allAgents()).toHaveLength(1);
       expect(world.folder.agents.size).toBe(1);
     },
@@ -59,7 +54,7 @@ describe("by itself, without anybody asking", () => {
     world.faults.clear();
     await world.time.advance(60 * HEALED_MS);
     expect((await world.agent("a1")).state).toBe("asleep");
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
     await world.execute(verb("wake", "a1"));
     expect(await count(world, "a1")).toBe(11);
   });
@@ -75,7 +70,7 @@ describe("by itself, without anybody asking", () => {
     });
     await world.time.advance(10 * HEALED_MS);
     expect((await world.agent("a1")).state).toBe("asleep");
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("a sleep whose end could not be stored either way: awake, thawed, with all it had", async () => {
@@ -86,7 +81,7 @@ describe("by itself, without anybody asking", () => {
     await world.time.advance(HEALED_MS);
     expect(await world.agent("a1")).toMatchObject({ state: "awake", generation: 2 });
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("a stop that the guest refused, which could not be stored: awake", async () => {
@@ -98,7 +93,7 @@ describe("by itself, without anybody asking", () => {
     await world.time.advance(HEALED_MS);
     expect(await world.agent("a1")).toMatchObject({ state: "awake", generation: 2 });
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("a stop that could not even begin: the end of the VM is noticed after it", async () => {
@@ -107,7 +102,7 @@ describe("by itself, without anybody asking", () => {
     (await world.process("a1")).happen("exited");
     await world.time.flush();
     expect((await world.agent("a1")).state).toBe("failed");
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("a stop whose power-off could not be stored: stopped", async () => {
@@ -116,7 +111,7 @@ describe("by itself, without anybody asking", () => {
     world.faults.clear();
     await world.time.advance(HEALED_MS);
     expect((await world.agent("a1")).state).toBe("stopped");
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
     await world.execute(verb("start", "a1"));
     expect(await count(world, "a1")).toBe(11);
   });
@@ -135,7 +130,7 @@ describe("by itself, without anybody asking", () => {
     await world.time.advance(10 * HEALED_MS);
     const agent = await world.agent("a1");
     expect([agent.state, agent.failure?.reason]).toEqual([state, reason]);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("a pause by a full disk that could not be stored: paused, and it goes on", async () => {
@@ -150,7 +145,7 @@ describe("by itself, without anybody asking", () => {
     world.host.roomForDisk = true;
     await world.time.advance(10 * HEALED_MS);
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("an agent that could not be taken over at a restart is, with its VM as it was", async () => {
@@ -161,7 +156,7 @@ describe("by itself, without anybody asking", () => {
     await world.time.advance(HEALED_MS);
     expect(await world.agent("a1")).toMatchObject({ state: "awake", generation: 2 });
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 });
 
@@ -178,7 +173,7 @@ describe("an agent that waited for room", () => {
     await world.time.advance(HEALED_MS);
     expect((await world.agent("a1")).paused).toBeNull();
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 });
 
@@ -190,7 +185,7 @@ describe("for whoever asks before that", () => {
     expect((await world.agent("a1")).state).toBe("waking");
     expect(await world.execute(verb("wake", "a1"))).toMatchObject({ agent: { state: "awake" } });
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("a VM that ended unrecorded is recovered by a wake, not taken for awake", async () => {
@@ -204,7 +199,7 @@ describe("for whoever asks before that", () => {
       report: { route: "recover" },
     });
     expect(momentOf(await world.guest("a1"))).toMatchObject({ counter: 10 });
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("a removed agent is gone for good, and nobody looks for it any more", async () => {
@@ -220,7 +215,7 @@ describe("for whoever asks before that", () => {
     expect(await world.state.allAgents()).toEqual([]);
     await world.time.advance(100 * HEALED_MS);
     expect(world.complaints.filter((each) => each.includes("settled"))).toEqual([]);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("reads are answered all the while, also while it is being settled", async () => {
@@ -232,7 +227,7 @@ describe("for whoever asks before that", () => {
     expect(await world.engine.show(target)).toMatchObject({ state: "falling-asleep" });
     expect((await world.engine.list({ tenant: "default", limit: 10 })).agents).toHaveLength(1);
     world.faults.clear();
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 });
 
@@ -242,7 +237,7 @@ describe("a create", () => {
     expect(await world.execute(create("a2"))).toMatchObject({ name: "a2", state: "awake" });
     expect(world.complaints.join()).toContain("A new agent is awake");
     expect(await count(world, "a2")).toBe(1);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("whose files could not be taken away again leaves nothing after a while", async () => {
@@ -252,7 +247,7 @@ describe("a create", () => {
     await world.time.advance(HEALED_MS);
     expect(await world.state.allAgents()).toHaveLength(1);
     expect(world.folder.agents.size).toBe(1);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
     expect(await world.execute(create("a2"))).toMatchObject({ state: "awake" });
   });
 
@@ -265,7 +260,7 @@ describe("a create", () => {
     expect(await world.execute(create("a2"))).toMatchObject({ state: "awake", generation: 1 });
     await world.time.advance(2 * HEALED_MS);
     expect(await count(world, "a2")).toBe(1);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 });
 
@@ -279,7 +274,7 @@ test("nothing is settled, nor a machine ended, by a daemon that closes", async (
   expect(world.host.processes).toContain(process);
   await world.restart();
   expect(await count(world, "a1")).toBe(11);
-  await expectWhole();
+  await expectWhole(world, { leftovers: true });
 });
 
 describe("a machine that cannot be taken over, because its base is gone", () => {
@@ -293,14 +288,14 @@ describe("a machine that cannot be taken over, because its base is gone", () => 
   test.each(["lives", "is gone"] as const)("is removed all the same, VM %s", async (vm) => {
     await afterRestart(vm);
     await world.execute(verb("remove", "a1"));
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test.each(["lives", "is gone"] as const)("is recovered from its disk, VM %s", async (vm) => {
     await afterRestart(vm);
     await world.execute(recover("a1", "disk"));
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world, { leftovers: true });
   });
 
   test("is failed where its VM is gone, so that wake recovers it", async () => {

@@ -1,7 +1,7 @@
 /** Wakes that cannot be: what is refused and why, what can be tried again, and that nothing is lost. */
 import { PerdureError, type SubstrateFacts } from "@perdure/protocol";
 import { beforeEach, describe, expect, test } from "vitest";
-import { violationsOf } from "../../../../test/simulation/invariant.ts";
+import { expectWhole } from "../../../../test/simulation/invariant.ts";
 import { count, create, exec, recover, reportOf, verb } from "../../../../test/simulation/scene.ts";
 import { World } from "../../../../test/simulation/world.ts";
 import { engineLimits } from "./limit.ts";
@@ -12,11 +12,6 @@ beforeEach(async () => {
   await world.execute(create("a1"));
   await count(world, "a1", 10);
 });
-
-async function expectWhole(leftovers = false): Promise<void> {
-  await world.time.flush();
-  expect(await violationsOf(world, { leftovers })).toEqual([]);
-}
 
 describe("an attempt that ends before the let-out", () => {
   const points = [
@@ -49,11 +44,11 @@ describe("an attempt that ends before the let-out", () => {
         lease: null,
         head: { checkpoint: slept.head, continued: false },
       });
-      await expectWhole();
+      await expectWhole(world);
       const woken = await world.execute(verb("wake", "a1"));
       expect(woken.agent.generation).toBe(between.generation + 1);
       expect((await world.guest("a1")).memory).toMatchObject({ counter: 10, reseeds: 2 });
-      await expectWhole();
+      await expectWhole(world);
     },
   );
 
@@ -66,11 +61,11 @@ describe("an attempt that ends before the let-out", () => {
         code: "store_failed",
       });
       world.faults.clear();
-      await expectWhole();
+      await expectWhole(world);
     }
     await world.execute(verb("wake", "a1"));
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("C07 a guest that never answers ends in a typed error before its deadline, with a way out", async () => {
@@ -86,7 +81,7 @@ describe("an attempt that ends before the let-out", () => {
     expect(state).toBe("asleep");
     const tried = JSON.stringify({ agent: id, route: "wake", generation, code: "wake_timeout" });
     expect(world.complaints).toContain(`A wake attempt failed ${tried}`);
-    await expectWhole();
+    await expectWhole(world);
     world.faults.clear();
     await world.execute(verb("wake", "a1"));
     expect(await count(world, "a1")).toBe(11);
@@ -105,7 +100,7 @@ describe("an attempt that ends before the let-out", () => {
     world.faults.clear();
     expect(new Set((await world.run(calls)).map(({ generation }) => generation)).size).toBe(1);
     expect((await world.guest("a1")).memory.counter).toBe(13);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("a VMM that dies during the wake ends it at once", async () => {
@@ -116,7 +111,7 @@ describe("an attempt that ends before the let-out", () => {
     });
     await expect(world.execute(verb("wake", "a1"))).rejects.toThrow("killed");
     expect((await world.agent("a1")).state).toBe("asleep");
-    await expectWhole();
+    await expectWhole(world);
   });
 });
 
@@ -130,7 +125,7 @@ describe("after the let-out was recorded", () => {
     world.faults.clear();
     await world.execute(verb("wake", "a1"));
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world);
   }
 
   test.each(["link.runHooks", "link.thaw"])(
@@ -173,10 +168,10 @@ describe("refusals", () => {
     world.guestSkewMs = engineLimits.skewRefusedMs;
     await expect(world.execute(verb("wake", "a1"))).rejects.toMatchObject({ code: "clock_skew" });
     expect((await world.agent("a1")).state).toBe("asleep");
-    await expectWhole();
+    await expectWhole(world);
     world.guestSkewMs = engineLimits.skewWantedMs + 1;
     expect(reportOf(await world.execute(verb("wake", "a1"))).verdict).toBe("continue-with-notices");
-    await expectWhole();
+    await expectWhole(world);
   });
 
   const digest = "9".repeat(64) as SubstrateFacts["kernel"];
@@ -206,11 +201,11 @@ describe("refusals", () => {
         hint: expect.stringContaining("--from disk") as string,
       });
       expect((await world.agent("a1")).state).toBe("asleep");
-      await expectWhole();
+      await expectWhole(world);
       const back = await world.execute(recover("a1", "disk"));
       expect(reportOf(back).otherCut).toMatchObject({ memory: true });
       expect(await count(world, "a1")).toBe(11);
-      await expectWhole();
+      await expectWhole(world);
     },
   );
 
@@ -221,7 +216,7 @@ describe("refusals", () => {
       await world.execute(verb("wake", "a1"));
       await world.execute(verb("sleep", "a1"));
     }
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test.each(["manifest", "devices", "packs", "layers"])(
@@ -264,7 +259,7 @@ describe("a boot that stays silent", () => {
     expect(agent).toMatchObject({ state: "awake", generation: 3 });
     expect(report).toMatchObject({ route: "cold-start", previousGeneration: 2 });
     expect(await count(world, "a1")).toBe(11);
-    await expectWhole();
+    await expectWhole(world);
   });
 
   test("twice is told, and leaves the agent stopped", async () => {
@@ -273,7 +268,7 @@ describe("a boot that stays silent", () => {
       code: "wake_timeout",
     });
     expect(await world.agent("a1")).toMatchObject({ state: "stopped", lease: null });
-    await expectWhole();
+    await expectWhole(world);
     await world.execute(verb("start", "a1"));
     expect(await count(world, "a1")).toBe(11);
   });

@@ -14,6 +14,7 @@ import {
   agentIdSchema,
   agentNameSchema,
   canonicalJson,
+  parseCanonical,
   checkpointEveryMsSchema,
   checkpointIdSchema,
   digestSchema,
@@ -156,14 +157,7 @@ export async function readHeader(reader: StreamReader): Promise<ReadHeader> {
 }
 
 function parse(text: string): z.infer<typeof signedSchema> {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-    if (canonicalJson(value as CanonicalValue) !== text) value = undefined;
-  } catch {
-    value = undefined;
-  }
-  const parsed = signedSchema.safeParse(value);
+  const parsed = signedSchema.safeParse(parseCanonical(text));
   if (!parsed.success) throw invalid("its header is malformed", parsed.error);
   return parsed.data;
 }

@@ -6,6 +6,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import {
   canonicalJson,
+  parseCanonical,
   digestSchema,
   layerIdSchema,
   substrateFactsSchema,
@@ -66,14 +67,7 @@ export function decodeSignedRecord(key: SigningKey, text: string): TemplateRecor
 
 /** Canonical JSON of this form and nothing else. */
 function parse<T>(text: string, schema: z.ZodType<T>): T {
-  let value: unknown;
-  try {
-    value = JSON.parse(text);
-    if (canonicalJson(value as CanonicalValue) !== text) value = undefined;
-  } catch {
-    value = undefined;
-  }
-  const parsed = schema.safeParse(value);
+  const parsed = schema.safeParse(parseCanonical(text));
   if (!parsed.success) throw new Damage("template", "format", "its record is malformed");
   return parsed.data;
 }
