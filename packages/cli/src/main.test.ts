@@ -265,7 +265,7 @@ describe("images", () => {
     expect(list).toMatch(/^NAME +ID +FROM +STORED +AGENTS +AGE\n/);
     expect(list).toMatch(/^app +[0-9a-f]{12} +app:1 +300 MiB +0 /m);
     expect(json(await data(["image", "list", "--json"]))).toHaveLength(3);
-    expect(await data(["image", "remove", "app"])).toBe('Image "app" is removed: 300 MiB stored\n');
+    expect(await data(["image", "remove", "app"])).toBe('Image "app" is removed\n');
     const again = await run(["image", "show", "app"]);
     expect(again).toMatchObject({ code: 1, stdout: "" });
     expect(again.stderr).toContain('Cannot use image "app"');

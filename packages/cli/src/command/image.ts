@@ -205,10 +205,10 @@ function addRemove(image: Command): void {
     await withSession(options, async ({ perdure, during, print }) => {
       const removal = perdure.images.remove(nameOrId);
       const gone = await during(`Removing image "${nameOrId}"`, removal);
-      const { names, storedBytes } = gone;
+      const { names } = gone;
       const text =
         names.length === 0
-          ? `Image "${nameOrId}" is removed: ${formatSize(storedBytes)} stored\n`
+          ? `Image "${nameOrId}" is removed\n`
           : `Image "${nameOrId}" is still there as ${names.map((name) => `"${name}"`).join(", ")}\n`;
       print(gone, text);
       return 0;

@@ -46,5 +46,9 @@ rm -rf "$root"/var/lib/apt/lists/*
 /** As a word of its own, whatever is in it. */
 function inside(script: string): string {
   const word = `'${script.replaceAll("'", `'\\''`)}'`;
-  return `chroot "$root" /bin/sh -eu -c ${word}\n`;
+  return `chroot "$root" /bin/sh -eu -c ${word} || {
+  echo "E: the finish script ended with exit code $?" >&2
+  exit 1
+}
+`;
 }

@@ -133,7 +133,9 @@ export async function refuseUncleanTree(root: string, options: LintOptions): Pro
   throw new PerdureError(
     "image_lint_failed",
     `Cannot use the root file system: it holds secrets or a fixed identity\n${lines.join("\n")}`,
-    { hint: "Remove these files in the image's recipe and build again." },
+    {
+      hint: 'Remove these files in the finish script of the recipe; its "setuid" names programs that may gain rights.',
+    },
   );
 }
 

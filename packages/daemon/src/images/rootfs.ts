@@ -6,7 +6,7 @@
 import { lstat, mkdir, open, readdir, readFile, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
-import { agentLimits } from "@perdure/protocol";
+import { agentLimits, PerdureError } from "@perdure/protocol";
 import type { ImagePackage } from "../core/ports/image-source.ts";
 import type { AptSource } from "./apt-source.ts";
 import { ext4SizeFor, makeExt4 } from "./ext4.ts";
@@ -64,6 +64,7 @@ async function debootstrap(
   const sources = path.join(workspace, "rootfs.list");
   await writeFile(sources, options.source.lines.join("\n") + "\n");
   const output = await open(tar, "wx");
+  const problems: string[] = [];
   try {
     await runTool(
       "mmdebstrap",
@@ -82,8 +83,14 @@ async function debootstrap(
       ],
       {
         stdout: output,
-        env: { SOURCE_DATE_EPOCH: String(options.epochSeconds) },
+        env: {
+          SOURCE_DATE_EPOCH: String(options.epochSeconds),
+          // Out of reach for the root of a user namespace.
+          ...(process.getuid?.() === 0 ? { TMPDIR: workspace } : {}),
+        },
         onLine: (line) => {
+          const problem = /^E: (?!setup failed|mmdebstrap failed)(.*)$/.exec(line)?.[1];
+          if (problem !== undefined) problems.push(problem.slice(0, 200));
           const step = /^I: ((?:downloading|extracting|installing|cleaning|creating).*)$/.exec(
             line,
           );
@@ -91,10 +98,18 @@ async function debootstrap(
         },
       },
     );
+  } catch (error) {
+    if (problems.length === 0) throw error;
+    const { code } = PerdureError.from(error);
+    const said = problems.slice(0, problemsShown).join("; ");
+    throw new PerdureError(code, `Cannot make the root file system: ${said}`, { cause: error });
   } finally {
     await output.close();
   }
 }
+
+/** Of what the tools called an error. */
+const problemsShown = 5;
 
 const blockBytes = 4096;
 
