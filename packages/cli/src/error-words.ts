@@ -8,7 +8,7 @@ export function inWords(error: unknown, command: Command | undefined): unknown {
   if (!(error instanceof PerdureError) || command === undefined) return error;
   const { field } = error.details;
   if (error.code === "bad_request" && typeof field === "string") {
-    const [name, allowed] = wordOf(field, command.name()) ?? [];
+    const [name, allowed] = wordOf(field, wholeName(command)) ?? [];
     if (name === undefined) return error;
     const reason = allowed ?? error.message.replace(/^Cannot read "[^"]*": /, "");
     const hint = `\`perdure ${wholeName(command)} --help\` shows how it is used.`;
@@ -33,17 +33,16 @@ type Word = readonly [name: string, allowed?: string];
 const nameRule =
   "it must have 1 to 63 lower-case letters, digits and hyphens, no hyphen at either end";
 
+const imageNameRule =
+  "it must have 1 to 63 lower-case letters, digits, dots, dashes and underscores, a letter or digit first";
+
 /** The first field that begins `field` counts: `body.env.HOME` is `body.env`. */
 function wordOf(field: string, verb: string): Word | undefined {
   const key = Object.keys(words).find((known) => field === known || field.startsWith(`${known}.`));
-  if (field === "body.name" && verb === "build") return words["query.name"];
-  if (field === "query.name" && verb !== "import") return ["--name", imageNameRule];
+  if (verb.startsWith("image ") && field.endsWith(".name")) return ["--name", imageNameRule];
   if (field === "body.name") return [verb === "create" ? "<name>" : "--name", nameRule];
   return key === undefined ? undefined : words[key];
 }
-
-const imageNameRule =
-  "it must have 1 to 63 lower-case letters, digits, dots, dashes and underscores, a letter or digit first";
 
 const words: Readonly<Record<string, Word>> = {
   "path.image": ["<image>", "it must be an image's name or id"],

@@ -27,8 +27,9 @@ export async function openExport(actor: Actor, request: Export): Promise<AgentEx
     );
   }
   const { id, name, image, shape, template, tenant } = agent;
-  const { onCrash, idleAfterMs, checkpointEveryMs } = agent;
-  const settings = { onCrash, idleAfterMs, checkpointEveryMs };
+  const { onCrash, start, idleAfterMs, checkpointEveryMs } = agent;
+  const begins = start === undefined ? {} : { start };
+  const settings = { onCrash, ...begins, idleAfterMs, checkpointEveryMs };
   return parts.checkpoints.openExport({
     agent: { id, name, image, shape, template, ...settings },
     tenant,

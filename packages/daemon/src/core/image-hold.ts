@@ -35,6 +35,11 @@ export class ImageHolds {
     this.#parts = parts;
   }
 
+  /** For an agent whose row is stored. @throws `image_not_found` */
+  hold(image: Digest): Promise<void> {
+    return this.#lane.exclusive(() => this.#parts.imageUses.hold(image));
+  }
+
   /** Runs `make`, which stores the row of a new agent, while the image is held. @throws `image_not_found` */
   async during<T>(image: Digest, make: () => Promise<T>): Promise<T> {
     await this.#lane.exclusive(async () => {

@@ -34,19 +34,24 @@ export async function prepareImport(
       { hint: "Export the agent with its image (without --without-image)" },
     );
   }
-  const { shape, template, onCrash, idleAfterMs, checkpointEveryMs } = agent;
+  const { shape, template, onCrash, start, idleAfterMs, checkpointEveryMs } = agent;
   const { disk } = headOf(contents).manifest;
-  return insertAgent(parts, {
-    name,
-    tenant,
-    image: agent.image,
-    template,
-    shape,
-    onCrash,
-    idleAfterMs,
-    checkpointEveryMs,
-    disk: disk.layers.map(({ id }) => id),
-  });
+  const insert = (): Promise<Agent> =>
+    insertAgent(parts, {
+      name,
+      tenant,
+      image: agent.image,
+      template,
+      shape,
+      onCrash,
+      ...(start === undefined ? {} : { start }),
+      idleAfterMs,
+      checkpointEveryMs,
+      disk: disk.layers.map(({ id }) => id),
+    });
+  // One that comes with the file is held when it is there.
+  const isThere = await hasImage(parts, agent.image.id);
+  return isThere ? parts.imageHolds.during(agent.image.id, insert) : insert();
 }
 
 async function hasImage(parts: Parts, image: Digest): Promise<boolean> {
@@ -166,7 +171,10 @@ async function adoptImage({ agent, parts }: Actor, { image }: AgentImport): Prom
   if (image === null) return;
   const { description, kernel, initramfs, rootfs } = image;
   const adopted = await parts.images.adopt(description, { kernel, initramfs, rootfs });
-  if (adopted.id === agent.image.id) return;
+  if (adopted.id === agent.image.id) {
+    await parts.imageHolds.hold(agent.image.id);
+    return;
+  }
   throw new PerdureError("export_invalid", "The image in the file is not the agent's", {
     hint: "Export the agent again, or take another copy of the file",
   });

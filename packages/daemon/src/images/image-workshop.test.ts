@@ -53,10 +53,10 @@ async function importOf(bytes: Buffer, name: string, signal = never): Promise<Im
   return work.finish(signal, () => undefined);
 }
 
-/** Names in the images directory, but for locks. */
+/** Names in the images directory, but for locks: they stay, with a journal where a process was killed. */
 async function everything(at = directory): Promise<string[]> {
   const names = await readdir(at, { recursive: true });
-  return names.filter((name) => !name.endsWith(".lock")).sort();
+  return names.filter((name) => !/lock(-journal)?$/.test(name)).sort();
 }
 
 /** Processes that have the images directory in their arguments. */
@@ -288,7 +288,6 @@ describe("an image that is removed", () => {
 
   test("half removed is removed at the next start", async () => {
     await mkdir(path.join(directory, `.removed-${"a".repeat(64)}`));
-    await mkdir(path.join(directory, ".building-x"));
     const next = await openImageWorkshop({ directory, log });
     await next.close();
     expect((await everything()).filter((name) => name.startsWith("."))).toEqual([]);

@@ -6,9 +6,7 @@ import type { Digest } from "@perdure/protocol";
 import type { Image, ImageSource } from "../core/ports/image-source.ts";
 import type { ImageFacts, ImageWork, ImageWorkshop } from "../core/ports/image-workshop.ts";
 import type { Log } from "../core/ports/log.ts";
-import { tryFileLock } from "../file-lock.ts";
 import { baseImageName } from "./base-image.ts";
-import { removeLeftovers } from "./durable-file.ts";
 import { recordFile } from "./image-record.ts";
 import { createImageStore } from "./image-store.ts";
 import { forgetUses, homesOf, withUsesLock } from "./image-use.ts";
@@ -43,23 +41,8 @@ export async function openImageWorkshop(options: ImageWorkshopOptions): Promise<
   const { directory, log } = options;
   const removed = await removeDeadWorkspaces(directory);
   if (removed > 0) log("info", "Removed what was left of imports and builds", { count: removed });
-  await removeDeadBuilds(directory);
   await removeHalfRemoved(directory);
   return new LocalImageWorkshop(directory, options.freeBytesKept ?? freeBytesKeptDefault);
-}
-
-/** Of builders that hold no workspace: set-up. */
-async function removeDeadBuilds(directory: string): Promise<void> {
-  if (!(await isThere(directory))) return;
-  const lock = tryFileLock(path.join(directory, ".lock"));
-  if (lock === null) return;
-  try {
-    await removeLeftovers(directory);
-    if (await isThere(path.join(directory, "parts")))
-      await removeLeftovers(path.join(directory, "parts"));
-  } finally {
-    lock.release();
-  }
 }
 
 const removedPrefix = ".removed-";
@@ -258,11 +241,4 @@ function assertMayName(name: string): void {
 
 function ignoreMissing(error: NodeJS.ErrnoException): void {
   if (error.code !== "ENOENT") throw error;
-}
-
-function isThere(at: string): Promise<boolean> {
-  return stat(at).then(
-    () => true,
-    () => false,
-  );
 }

@@ -6,7 +6,7 @@ import { existsSync } from "node:fs";
 import { readdir, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { PerdureError } from "@perdure/protocol";
-import { tryFileLock } from "../file-lock.ts";
+import { tryWithFileLock } from "../file-lock.ts";
 import type { ImagePackage } from "../core/ports/image-source.ts";
 import { hostAptSource } from "./apt-source.ts";
 import type { AptSource } from "./apt-source.ts";
@@ -50,18 +50,14 @@ export async function removeUnusedParts(directory: string): Promise<void> {
       ...(rootfs === null ? [] : [`rootfs-${recipeDigest(rootfs)}`]),
     ]),
   );
-  const lock = tryFileLock(path.join(directory, ".lock"));
-  if (lock === null) return;
-  try {
+  await tryWithFileLock(path.join(directory, ".lock"), async () => {
     for (const name of await readdir(folder).catch((): string[] => [])) {
       const file = name.startsWith("kernel-") ? fileNames.kernel : fileNames.rootfs;
       const found = await stat(path.join(folder, name, file)).catch(() => null);
       if (today.has(name) || found === null || found.nlink > 1) continue;
       await rm(path.join(folder, name), { recursive: true, force: true });
     }
-  } finally {
-    lock.release();
-  }
+  });
 }
 
 export class PartStore {

@@ -54,6 +54,7 @@ const headerSchema = z.strictObject({
     image: z.strictObject({ id: digestSchema, name: z.string().max(128) }),
     shape: machineShapeSchema,
     onCrash: onCrashSchema,
+    start: z.boolean().optional(),
     idleAfterMs: idleAfterMsSchema,
     checkpointEveryMs: checkpointEveryMsSchema,
     template: digestSchema,

@@ -24,6 +24,7 @@ export interface ExportedAgent {
   readonly image: { readonly id: Digest; readonly name: string };
   readonly shape: MachineShape;
   readonly onCrash: OnCrash;
+  readonly start?: boolean;
   readonly idleAfterMs: number | null;
   readonly checkpointEveryMs: number | null;
   /** Key of its template. */
