@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -115,10 +116,25 @@ static enum status move_status(int problem, bool replaces) {
   }
 }
 
+/* Names both paths, as the host does, and the one where a link stands. */
+static _Noreturn void fail_move(struct answer_pipe *answers, enum status status,
+                                const char *culprit, int problem) {
+  static char action[PATH_BYTES_MAX + 32];
+  static char message[3 * PATH_BYTES_MAX + 128];
+  if (problem != ELOOP) {
+    snprintf(action, sizeof action, "move \"%s\" to", path);
+    path_work_fail(answers, status, action, target, problem);
+  }
+  snprintf(message, sizeof message, "Cannot move \"%s\" to \"%s\": there is a symbolic link in \"%s\"",
+           path, target, culprit);
+  child_put_status(answers, status, message);
+  _exit(0);
+}
+
 static int open_parent(struct answer_pipe *answers, const char *whole, char *last) {
   int folder = path_open_folder(whole, last, NAME_CAPACITY);
-  if (folder < 0) path_work_fail_errno(answers, "move", whole, errno);
-  if (strcmp(last, ".") == 0) path_work_fail(answers, STATUS_BAD_REQUEST, "move", whole, EINVAL);
+  if (folder < 0) fail_move(answers, path_status(errno), whole, errno);
+  if (strcmp(last, ".") == 0) fail_move(answers, STATUS_BAD_REQUEST, whole, EINVAL);
   return folder;
 }
 
@@ -131,11 +147,7 @@ void path_child_move(const struct request *request, struct answer_pipe *answers)
   int to = open_parent(answers, target, target_name);
   unsigned flags = replaces ? 0 : NO_REPLACE;
   if (syscall(SYS_renameat2, from, name, to, target_name, flags) != 0) {
-    int problem = errno;
-    struct stat facts;
-    bool is_there = fstatat(from, name, &facts, AT_SYMLINK_NOFOLLOW) == 0;
-    path_work_fail(answers, move_status(problem, replaces), is_there ? "move to" : "move",
-                   is_there ? target : path, problem);
+    fail_move(answers, move_status(errno, replaces), target, errno);
   }
   flush(answers, to, "flush the folder of");
   flush(answers, from, "flush the folder of");

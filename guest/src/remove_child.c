@@ -14,7 +14,7 @@
 #include "path_child.h"
 #include "path_work.h"
 
-#define PASSES_MAX 16u /* over a folder in which new entries appear */
+#define ATTEMPTS_MAX 16u /* at what becomes another thing, or is filled, while it is removed */
 
 static char path[PATH_BYTES_MAX + 1];
 static struct answer_pipe *answers;
@@ -36,16 +36,20 @@ static _Noreturn void fail_errno(int problem) {
   }
 }
 
-static void remove_below(int parent, const char *name, unsigned depth);
+static void remove_tree(int parent, const char *name, unsigned depth);
 
 /* What is no folder, or an empty one. False where it is a folder with something in it. */
 static bool remove_one(int folder, const char *name) {
-  if (unlinkat(folder, name, 0) == 0 || errno == ENOENT) return true;
-  if (errno != EISDIR && errno != EPERM) fail_errno(errno); /* POSIX says EPERM of a folder */
-  if (unlinkat(folder, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
-  if (errno == ENOTDIR) fail_errno(EPERM);
-  if (errno != ENOTEMPTY && errno != EEXIST) fail_errno(errno);
-  return false;
+  for (unsigned attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT) return true;
+    int problem = errno;
+    if (problem != EISDIR && problem != EPERM) fail_errno(problem); /* POSIX has EPERM for folders */
+    if (unlinkat(folder, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
+    if (errno == ENOTEMPTY || errno == EEXIST) return false;
+    if (errno != ENOTDIR) fail_errno(errno);
+    if (problem == EPERM) fail_errno(EPERM);
+  }
+  fail_errno(EAGAIN); /* a folder whenever it is looked at as none, and the other way round */
 }
 
 /* One pass over the entries; false where there were none. */
@@ -59,24 +63,30 @@ static bool remove_entries(DIR *entries, unsigned depth) {
     if (entry == NULL) return found;
     if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
     found = true;
-    if (!remove_one(dirfd(entries), entry->d_name)) {
-      remove_below(dirfd(entries), entry->d_name, depth + 1);
-    }
+    remove_tree(dirfd(entries), entry->d_name, depth + 1);
   }
 }
 
-static void remove_below(int parent, const char *name, unsigned depth) {
+/* Empties a folder, if it still is one. */
+static void empty(int parent, const char *name, unsigned depth) {
   if (depth > REMOVE_DEPTH_MAX) {
     child_put_status(answers, STATUS_TOO_MANY, "More than 512 folders stand in each other");
     _exit(0);
   }
   int folder = path_open_within(parent, name, O_RDONLY | O_DIRECTORY);
-  if (folder < 0 && errno == ENOENT) return;
+  if (folder < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) return;
   DIR *entries = folder >= 0 ? fdopendir(folder) : NULL;
   if (entries == NULL) fail_errno(errno);
-  for (unsigned pass = 0; pass < PASSES_MAX && remove_entries(entries, depth); pass++) continue;
+  for (unsigned pass = 0; pass < ATTEMPTS_MAX && remove_entries(entries, depth); pass++) continue;
   closedir(entries);
-  if (unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT) fail_errno(errno);
+}
+
+static void remove_tree(int parent, const char *name, unsigned depth) {
+  for (unsigned attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    if (remove_one(parent, name)) return;
+    empty(parent, name, depth);
+  }
+  fail_errno(ENOTEMPTY);
 }
 
 void path_child_remove(const struct request *request, struct answer_pipe *pipe) {
@@ -89,9 +99,10 @@ void path_child_remove(const struct request *request, struct answer_pipe *pipe) 
   if (strcmp(name, ".") == 0) fail(STATUS_BAD_REQUEST, EINVAL);
   struct stat facts;
   if (fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) != 0) fail_errno(errno);
-  if (!remove_one(folder, name)) {
-    if (request_number(request, TAG_RECURSIVE, 0) == 0) fail_errno(ENOTEMPTY);
-    remove_below(folder, name, 1);
+  if (request_number(request, TAG_RECURSIVE, 0) != 0) {
+    remove_tree(folder, name, 1);
+  } else if (!remove_one(folder, name)) {
+    fail_errno(ENOTEMPTY);
   }
   if (!path_work_flush_folder(folder)) fail_errno(errno);
   child_put_status(answers, STATUS_OK, NULL);

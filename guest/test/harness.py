@@ -144,3 +144,8 @@ def read_over_epochs(link, process, chance):
             return got, reader, epochs
         link.resync()
         epochs += 1
+
+
+def make_file(path, text=""):
+    with open(path, "w") as file:
+        file.write(text)

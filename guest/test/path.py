@@ -3,10 +3,11 @@
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 
-from harness import alive, fails, test, until
-from link import Records
+from harness import alive, fails, make_file, test, until
+from link import Failed, Records
 
 
 def listed(link, path, **fields):
@@ -123,7 +124,9 @@ def _(guest):
     assert open(guest.path("b")).read() == "b"
     move("a", "b", replace=True)
     assert open(guest.path("b")).read() == "a" and not os.path.exists(guest.path("a"))
-    assert "none" in move("none", "x", "path_not_found")
+    message = move("none", "x", "path_not_found")
+    assert message == (f'Cannot move "{guest.path("none")}" to "{guest.path("x")}": '
+                       "No such file or directory"), message
     move("b", "none/x", "path_not_found")
     os.makedirs(guest.path("full/in"))
     os.mkdir(guest.path("empty"))
@@ -135,7 +138,7 @@ def _(guest):
     assert os.listdir(guest.path("empty")) == ["in"]
     # A link is moved itself, and none is followed on the way.
     os.symlink("empty", guest.path("link"))
-    move("link/in", "x", "path_is_link")
+    assert move("link/in", "x", "path_is_link").endswith(f'link in "{guest.path("link/in")}"')
     move("b", "link/x", "path_is_link")
     move("link", "moved-link")
     assert os.readlink(guest.path("moved-link")) == "empty"
@@ -228,3 +231,52 @@ def _(guest):
             subprocess.run(["umount", guest.path("other/bound")], check=True)
     finally:
         subprocess.run(["umount", guest.path("tree/mount")], check=True)
+
+
+@test("a folder that becomes a link again and again leads no work out of it")
+def _(guest):
+    link = guest.link
+    os.makedirs(guest.path("kept/in"))
+    make_file(guest.path("kept/file"))
+    # `tree/d` is a folder with something in it, or a link, by turns.
+    script = """
+import ctypes, os, sys
+exchange = ctypes.CDLL(None).renameat2
+os.chdir(sys.argv[1])
+while os.path.exists("kept"):
+    try:
+        os.makedirs("tree", exist_ok=True)
+        os.makedirs("other/in", exist_ok=True)
+        open("other/file", "w").close()
+        os.symlink("../kept", "tree/d")
+    except OSError:
+        pass
+    for _ in range(50):
+        exchange(-100, b"tree/d", -100, b"other", 2)
+"""
+    toggling = subprocess.Popen([sys.executable, "-c", script, guest.folder],
+                                stderr=subprocess.DEVNULL)
+    statuses = set()
+
+    def attempt(op, name, **fields):
+        try:
+            link.call(op, path=guest.path(name), **fields)
+            statuses.add("done")
+        except Failed as failed:
+            statuses.add(failed.status)
+
+    try:
+        until(lambda: os.path.lexists(guest.path("tree/d")))
+        for i in range(100):
+            attempt("REMOVE_PATH", "tree/d/in", recursive=True)
+            attempt("MAKE_FOLDER", "tree/d/in/made", parents=True)
+            attempt("MOVE_PATH", "tree/d/file", target=guest.path("moved"), replace=True)
+            attempt("MOVE_PATH", "moved", target=guest.path("tree/d/moved"), replace=True)
+            attempt("REMOVE_PATH", "tree", recursive=True)
+            attempt("REMOVE_PATH", "other", recursive=True)
+    finally:
+        toggling.kill()
+        toggling.wait()
+    assert sorted(os.listdir(guest.path("kept"))) == ["file", "in"], os.listdir(guest.path("kept"))
+    assert {"done", "path_is_link"} <= statuses, statuses
+    assert statuses <= {"done", "path_is_link", "path_not_found", "path_not_empty"}, statuses

@@ -3,7 +3,7 @@
 import os
 import shutil
 
-from harness import SH, children_of, fails, test, until
+from harness import SH, children_of, fails, make_file, test, until
 from link import CANCEL, Records
 
 
@@ -28,11 +28,6 @@ class Watch(Records):
             assert None not in seen, seen
             seen.append(self.next())
         return seen
-
-
-def make_file(path, text=""):
-    with open(path, "w") as file:
-        file.write(text)
 
 
 @test("WATCH tells what happens in a folder, in order")

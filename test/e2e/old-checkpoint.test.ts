@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DaemonUnderTest, text } from "./daemon-under-test.ts";
+import { refusal } from "./host-view.ts";
 
 describe("a checkpoint of format 1", () => {
   const folder = mkdtempSync(join(tmpdir(), "perdure-e2e-"));
@@ -48,6 +49,30 @@ describe("a checkpoint of format 1", () => {
       if (event.type === "output") printed.push(text(event.bytes));
     }
     expect(printed.join("")).toMatch(/^perdure-guest 0\.1\.0/);
+  });
+
+  test("has a guest agent of version 1: it does what it did, and what it lacks is said", async () => {
+    const { client } = under;
+    const root = { user: "root" };
+    const first = async (items: AsyncIterable<unknown>): Promise<unknown> =>
+      items[Symbol.asyncIterator]().next();
+    const lacking: (() => Promise<unknown>)[] = [
+      () => first(client.listFolder("fixture", "/", root)),
+      () => first(client.watch("fixture", "/", root)),
+      () => client.makeFolder("fixture", "/tmp/d", root),
+      () => client.movePath("fixture", "/tmp/a", "/tmp/b", root),
+      () => client.removePath("fixture", "/tmp/a", root),
+      () => client.terminal("fixture", ["/init", "--version"], root),
+    ];
+    for (const work of lacking) {
+      const refused = await refusal(work());
+      expect(refused.code).toBe("not_supported");
+      expect(refused.hint).toContain("a new agent has it");
+    }
+    await client.writeFile("fixture", "/tmp/note", "0123456789", root);
+    const part = await client.readFile("fixture", "/tmp/note", { ...root, offset: 3, length: 4 });
+    expect(await part.text()).toBe("3456");
+    expect((await client.stat("fixture", "/tmp/note", root)).size).toBe(10);
   });
 
   test("goes on to sleep and wake again", async () => {
