@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** Launcher of `perdure`: what it runs is src/main.ts. */
-const failed = process.argv[2] === "exec" ? 125 : 1;
+const failed = ["exec", "shell"].includes(process.argv[2]) ? 125 : 1;
 const { launch } = await import("@perdure/sdk/launch").catch(() => {
   console.error("perdure: its packages are not installed\nHint: run `npm install`.");
   process.exit(failed);

@@ -1,13 +1,13 @@
 /**
- * Exit codes of `perdure`: 0, 1 where something failed, 2 where it was called wrongly. `exec` ends as the
- * program inside ends, and its own failures have the codes that `env`, `timeout` and `docker` use.
+ * Exit codes of `perdure`: 0, 1 where something failed, 2 where it was called wrongly. `exec` and
+ * `shell` end as the program inside ends, and their own failures have the codes that `env`, `timeout` and `docker` use.
  */
 import { CommanderError } from "commander";
 import { PerdureError } from "@perdure/sdk";
 
 const FAILED = 1;
 const USAGE = 2;
-/** `exec`: Perdure failed, or was called wrongly; nothing is known of a program's end. */
+/** `exec` and `shell`: Perdure failed, or was called wrongly; nothing is known of a program's end. */
 export const EXEC_FAILED = 125;
 const CANNOT_RUN = 126;
 const PROGRAM_NOT_FOUND = 127;
@@ -16,7 +16,7 @@ const PROGRAM_NOT_FOUND = 127;
 export function failureCode(error: unknown, verb: string | undefined): number {
   const isUsage = error instanceof CommanderError;
   if (isUsage && error.exitCode === 0) return 0;
-  if (verb !== "exec") return isUsage ? USAGE : FAILED;
+  if (verb !== "exec" && verb !== "shell") return isUsage ? USAGE : FAILED;
   if (!(error instanceof PerdureError) || error.code !== "exec_failed") return EXEC_FAILED;
   return isNotFound(error) ? PROGRAM_NOT_FOUND : CANNOT_RUN;
 }

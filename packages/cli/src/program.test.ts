@@ -34,6 +34,12 @@ it.each([
   ["exec", "a1", "--attach", "1", "ls"],
   ["exec", "a1", "--attach", "1", "--detach"],
   ["exec", "a1", "--offset", "7", "ls"],
+  ["exec", "a1", "--tty", "--json", "ls"],
+  ["shell"],
+  ["shell", "a1", "--json"],
+  ["shell", "a1", "--attach", "1", "ls"],
+  ["shell", "a1", "--attach", "1", "--user", "root"],
+  ["shell", "a1", "--offset", "7"],
   ["cp", "a", "b"],
   ["cp", "a1:/a", "a2:/b"],
   ["cp", "a", "a1:/b", "--mode", "rwx"],
@@ -64,7 +70,7 @@ it("has every verb, each explained with an example and the options of all", () =
   expect(names.sort()).toEqual(
     (
       "checkpoint checkpoints complete cp create daemon doctor drop events exec export fork hold hot image import list processes quarantine " +
-      "recover release remove report restore set show sleep start stop verify wake why"
+      "recover release remove report restore set shell show sleep start stop verify wake why"
     ).split(" "),
   );
   const ours = program.commands.filter((command) => command.name() !== "complete");
@@ -87,6 +93,8 @@ it.each([
   ["exec -e A=1 a1 --env=B=2 sh -c -- x", "exec -e A=1 a1 --env=B=2 -- sh -c -- x"],
   ["exec a1 --attach 3", "exec a1 --attach 3"],
   ["exec a1", "exec a1"],
+  ["shell a1 --user root htop -d 5", "shell a1 --user root -- htop -d 5"],
+  ["shell a1", "shell a1"],
   ["show a1 --json", "show a1 --json"],
 ])("takes %j for %j", (line, separated) => {
   expect(separateProgram(line.split(" ")).join(" ")).toBe(separated);

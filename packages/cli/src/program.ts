@@ -11,6 +11,7 @@ import { addImageCommands } from "./command/image.ts";
 import { addListCommand } from "./command/list.ts";
 import { addReportCommand } from "./command/report.ts";
 import { addRestCommands } from "./command/rest.ts";
+import { addShellCommand } from "./command/shell.ts";
 import { addShowCommands } from "./command/show.ts";
 import { addTransferCommands } from "./command/transfer.ts";
 import { addVerbCommands } from "./command/verb.ts";
@@ -40,6 +41,7 @@ export function createProgram(json: boolean): Command {
   addListCommand(program);
   addShowCommands(program);
   addExecCommand(program);
+  addShellCommand(program);
   addCpCommand(program);
   addVerbCommands(program);
   addRestCommands(program);

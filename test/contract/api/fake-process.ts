@@ -1,5 +1,6 @@
 /** For tests: a program of the fake agent is a child process of the test, with a log with offsets. */
 import { spawn } from "node:child_process";
+import { access } from "node:fs/promises";
 import { constants } from "node:os";
 import { join } from "node:path";
 import type { Writable } from "node:stream";
@@ -28,6 +29,12 @@ export async function startFakeProcess(number: number, request: Exec): Promise<F
     terminal === undefined
       ? argv
       : ["python3", terminalProgram, `${terminal.rows}`, `${terminal.columns}`, ...argv];
+  // Where there is a terminal another program starts it, and tells nothing.
+  if (terminal !== undefined && argv[0]?.startsWith("/") === true) {
+    await access(argv[0]).catch((error: unknown) => {
+      throw new PerdureError("exec_failed", `Cannot start: ${(error as Error).message}`);
+    });
+  }
   const child = spawn(program, args, {
     env: { PATH: process.env["PATH"], ...request.env },
     ...(request.cwd === undefined ? {} : { cwd: request.cwd }),

@@ -6,9 +6,13 @@ import { parseCount, parseDuration } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { Session, SharedOptions } from "../session.ts";
 import { isPiped } from "../stdin.ts";
+import { terminalSize } from "../local-terminal.ts";
+import { runOnTerminal } from "../terminal-session.ts";
+import { termOf } from "./shell.ts";
 
 interface ExecOptions extends SharedOptions {
   readonly interactive?: boolean;
+  readonly tty?: boolean;
   readonly user?: string;
   readonly cwd?: string;
   readonly env?: Record<string, string>;
@@ -29,6 +33,7 @@ export function addExecCommand(program: Command): void {
       "program and arguments (default: the image's own); no shell is involved",
     )
     .option("-i, --interactive", "forward stdin, also from a terminal")
+    .option("-t, --tty", "run it on a terminal, shown on this one; stdin is typed on it")
     .option("-u, --user <name>", "user to run as (default: as the image says)")
     .option("--cwd <folder>", "working folder")
     .addOption(
@@ -44,7 +49,7 @@ export function addExecCommand(program: Command): void {
     .addOption(
       new Option("--attach <process>", "follow a process that runs")
         .argParser(parseCount(1))
-        .conflicts(["detach", "env", "cwd", "user", "timeout"]),
+        .conflicts(["detach", "env", "cwd", "user", "timeout", "tty"]),
     )
     .option("--offset <bytes>", "with --attach: where its output begins", parseCount(0))
     .addHelpText("after", examples);
@@ -55,6 +60,9 @@ export function addExecCommand(program: Command): void {
     }
     if (options.offset !== undefined && options.attach === undefined) {
       command.error("error: --offset goes with --attach; a new program's output begins at 0");
+    }
+    if (options.tty === true && options.json === true) {
+      command.error("error: --tty shows a terminal as it is; it goes without --json");
     }
     await withSession(options, (session) => execute(session, agent, argv, options));
   });
@@ -68,7 +76,7 @@ Exit codes:
   128 + n  signal n ended the program, 137 also at its time-out
   else     the program's own
 
-Ctrl-C goes to the program; with --attach it only detaches.
+Ctrl-C goes to the program; with --attach it only detaches. With --tty Ctrl-P Ctrl-Q detaches.
 
 Examples:
   perdure exec builder uname -a
@@ -94,10 +102,13 @@ async function execute(
       json: session.json,
     });
   }
-  const stdin = options.detach !== true && (options.interactive === true || isPiped());
+  const { tty = false, detach = false } = options;
+  const typed = options.interactive === true || isPiped() || (tty && process.stdin.isTTY);
+  const stdin = !detach && typed;
   const request = {
-    env: options.env ?? {},
+    env: { ...(tty ? termOf() : {}), ...options.env },
     stdin,
+    ...(tty ? { terminal: terminalSize() } : {}),
     ...(options.user === undefined ? {} : { user: options.user }),
     ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
     ...(options.timeout === undefined ? {} : { timeoutMs: options.timeout }),
@@ -105,10 +116,11 @@ async function execute(
   const starting = perdure.exec(agent, argv, request);
   const what = argv[0] === undefined ? "the image's program" : `"${argv[0]}"`;
   const handle = await during(`Starting ${what} in agent "${agent}"`, starting);
-  if (options.detach === true) {
+  if (detach) {
     print({ process: handle.process }, `${handle.process}\n`);
     return 0;
   }
+  if (tty) return runOnTerminal(await handle.attach(), { typed, redraw: false });
   return follow(handle, { offset: 0, stdin, started: true, json: session.json });
 }
 
