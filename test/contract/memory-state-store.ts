@@ -1,7 +1,8 @@
 /** StateStore in memory, for tests. Plain data in, copies out; nothing is durable. */
-import { PerdureError } from "@perdure/protocol";
+import { keyLimits, PerdureError } from "@perdure/protocol";
 import type { AgentId, AgentState, CheckpointId } from "@perdure/protocol";
 import { wakeDueMs, type Agent } from "../../packages/daemon/src/core/agent.ts";
+import type { ApiKey, KeyId } from "../../packages/daemon/src/core/api-key.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
 import type {
   KeptRequest,
@@ -20,6 +21,7 @@ interface Tables {
   readonly checkpoints: Map<CheckpointId, CheckpointRow>;
   /** By principal and key. */
   readonly requests: Map<string, KeptRequest>;
+  readonly keys: Map<KeyId, ApiKey>;
   readonly events: (NewEvent & { readonly id: number })[];
   /** Of the newest event. */
   lastEvent: number;
@@ -32,6 +34,7 @@ export function createMemoryStateStore(): StateStore {
     agents: new Map(),
     checkpoints: new Map(),
     requests: new Map(),
+    keys: new Map(),
     events: [],
     lastEvent: 0,
   };
@@ -57,6 +60,7 @@ export function createMemoryStateStore(): StateStore {
         agents: new Map(tables.agents),
         checkpoints: new Map(tables.checkpoints),
         requests: new Map(tables.requests),
+        keys: new Map(tables.keys),
         events: [...tables.events],
         lastEvent: tables.lastEvent,
       };
@@ -118,6 +122,15 @@ export function createMemoryStateStore(): StateStore {
     onEvents: (listener) => {
       tellEvents = listener;
     },
+    key: (id) => answer(({ keys }) => keys.get(id) ?? null),
+    keyByName: (tenant, name) =>
+      answer(() => keysOf(tables, tenant).find((key) => key.name === name) ?? null),
+    keys: ({ tenant, after, limit }) =>
+      answer(() =>
+        keysOf(tables, tenant)
+          .filter(({ name }) => name > after)
+          .slice(0, limit),
+      ),
     request: (principal, key) =>
       answer(({ requests }) => requests.get(slotOf({ principal, key })) ?? null),
     close: () => {
@@ -128,7 +141,7 @@ export function createMemoryStateStore(): StateStore {
 }
 
 function apply(tables: Tables, change: StateChange): void {
-  const { agents, checkpoints, requests, events } = tables;
+  const { agents, checkpoints, requests, keys, events } = tables;
   const refuse = (message: string): never => {
     throw new PerdureError("store_failed", message);
   };
@@ -180,6 +193,24 @@ function apply(tables: Tables, change: StateChange): void {
       events.splice(0, Math.max(old, events.length - change.countMax));
       return;
     }
+    case "insert-key": {
+      const { key } = change;
+      const others = keysOf(tables, key.tenant);
+      if (others.some(({ name }) => name === key.name)) {
+        throw new PerdureError("key_exists", `Cannot make key "${key.name}"`);
+      }
+      if (others.length >= keyLimits.keysMax) throw new PerdureError("too_many", "Too many keys");
+      keys.set(key.id, key);
+      return;
+    }
+    case "touch-key": {
+      const key = keys.get(change.id);
+      if (key !== undefined) keys.set(key.id, { ...key, lastUsedAtMs: change.atMs });
+      return;
+    }
+    case "delete-key":
+      keys.delete(change.id);
+      return;
     case "insert-request": {
       const { request, sinceMs } = change;
       const kept = requests.get(slotOf(request));
@@ -222,6 +253,12 @@ function pageOf(
   const isWhole = found.length < limit;
   const scannedTo = isWhole ? last : (found.at(-1)?.id ?? after);
   return { events: found, scannedTo, first: events[0]?.id ?? last + 1, last };
+}
+
+function keysOf({ keys }: Tables, tenant: string): ApiKey[] {
+  return [...keys.values()]
+    .filter((key) => key.tenant === tenant)
+    .sort((one, two) => (one.name < two.name ? -1 : 1));
 }
 
 function slotOf({ principal, key }: Pick<KeptRequest, "principal" | "key">): string {

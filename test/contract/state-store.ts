@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
 import { eventContract } from "./state-store-event.ts";
+import { keyContract } from "./state-store-key.ts";
 import { requestContract } from "./state-store-request.ts";
 import { sampleAgent, sampleCheckpoint, sampleLease } from "./state-store-sample.ts";
 
@@ -251,6 +252,7 @@ export function stateStoreContract(
 
     requestContract(() => store);
     eventContract(() => store);
+    keyContract(() => store);
 
     it("does what was asked before close, and refuses what comes after", async () => {
       const agent = sampleAgent("a1");

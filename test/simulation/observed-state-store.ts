@@ -106,6 +106,9 @@ export function observedStateStore(options: ObservedStateStoreOptions): StateSto
     checkpoint: (id) => ask("checkpoint", () => store.checkpoint(id)),
     events: (query) => ask("events", () => store.events(query)),
     onEvents: (listener) => store.onEvents(listener),
+    key: (id) => ask("key", () => store.key(id)),
+    keyByName: (tenant, name) => ask("keyByName", () => store.keyByName(tenant, name)),
+    keys: (query) => ask("keys", () => store.keys(query)),
     request: (principal, key) => ask("request", () => store.request(principal, key)),
     close: () => ask("close", () => store.close()),
   };

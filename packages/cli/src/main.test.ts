@@ -30,6 +30,7 @@ let commands: FakeCommands;
 let fake: FakeServer;
 const env = () => ({
   ...process.env,
+  PERDURE_URL: "",
   NODE_OPTIONS: "",
   PERDURE_HOME: folder,
   PERDURE_SOCKET: "",
@@ -761,6 +762,51 @@ describe("events", () => {
     const { code, stderr } = await run(["events", ...args]);
     expect(code).toBe(2);
     expect(stderr).toMatch(words);
+  });
+});
+
+describe("key", () => {
+  it("is made once, listed and revoked", async () => {
+    const made = await data(["key", "create", "ci", "--scope", "use", "--agent", "a1", "a2"]);
+    expect(made).toMatch(/^pdk_[0-9a-z]{26}_[\w-]{43}\n$/);
+    const listed = await data(["key", "list"]);
+    expect(listed).toMatch(
+      /^NAME +ID +SCOPE +AGENTS .*\nci +ak_\w+ +use +a1,a2 +\S+Z +never +never\n$/,
+    );
+    const views = json(await data(["key", "list", "--json"])) as { expiresAtMs: number | null }[];
+    expect(views).toMatchObject([{ name: "ci", expiresAtMs: null }]);
+    const before = Date.now();
+    const created = json(
+      await data(["key", "create", "short", "--scope", "read", "--expires", "2h", "--json"]),
+    ) as { key: { expiresAtMs: number } };
+    expect(created.key.expiresAtMs).toBeGreaterThanOrEqual(before + 2 * 3_600_000);
+    expect(await data(["key", "revoke", "ci"])).toBe('Key "ci" is revoked\n');
+    expect((await run(["key", "revoke", "ci"])).stderr).toMatch(/^perdure: No key has the name/);
+    expect((await run(["key", "create", "x"])).code).toBe(2);
+    expect((await run(["key", "create", "x", "--scope", "root"])).code).toBe(2);
+  });
+
+  it("opens a daemon at a URL, which none is started for", async () => {
+    await fake.close();
+    const tcp = { host: "127.0.0.1", port: 0, tls: null, corsOrigins: [] };
+    fake = await openFakeServer(join(folder, "run", "perdure.sock"), folder, { tcp });
+    const token = (await data(["key", "create", "me", "--scope", "admin"])).trim();
+    const url = fake.server.url ?? "";
+    const elsewhere = { PERDURE_HOME: join(folder, "home"), PERDURE_AUTOSTART: "" };
+    const remote = { env: { ...elsewhere, PERDURE_URL: url, PERDURE_API_KEY: token } };
+    await data(["create", "far"], remote);
+    expect(await data(["list", "--json"], remote)).toContain('"name":"far"');
+    const named = { env: { ...elsewhere, PERDURE_API_KEY: token } };
+    expect(await data(["list", "--url", url, "--json"], named)).toContain('"name":"far"');
+    const keyless = await run(["list", "--url", url], { env: elsewhere });
+    expect(keyless.stderr).toMatch(/^perdure: .*alive.*key.*\nHint: .*PERDURE_API_KEY.*\n$/);
+    const nobody = await run(["list", "--url", "http://127.0.0.1:1"], { env: elsewhere });
+    expect(nobody).toMatchObject({ code: 1 });
+    expect(existsSync(join(folder, "home"))).toBe(false);
+    // An option that names a socket wins over the environment.
+    const socket = join(folder, "run", "perdure.sock");
+    const wrong = { env: { ...elsewhere, PERDURE_URL: "http://127.0.0.1:1" } };
+    expect(await data(["list", "--socket", socket, "--json"], wrong)).toContain('"name":"far"');
   });
 });
 

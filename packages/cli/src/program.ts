@@ -8,6 +8,7 @@ import { addDoctorCommand } from "./command/doctor.ts";
 import { addEventsCommand } from "./command/events.ts";
 import { addExecCommand } from "./command/exec.ts";
 import { addImageCommands } from "./command/image.ts";
+import { addKeyCommands } from "./command/key.ts";
 import { addListCommand } from "./command/list.ts";
 import { addReportCommand } from "./command/report.ts";
 import { addRestCommands } from "./command/rest.ts";
@@ -50,6 +51,7 @@ export function createProgram(json: boolean): Command {
   addTransferCommands(program);
   addEventsCommand(program);
   addImageCommands(program);
+  addKeyCommands(program);
   addDoctorCommand(program);
   addDaemonCommand(program);
   addCompleteCommand(program);

@@ -1,6 +1,6 @@
 /**
- * One run of a command: a client (with a daemon started where none answers), progress on stderr, and
- * data on stdout in the form that was asked for.
+ * One run of a command: a client (with a daemon started where none answers on its socket), progress on
+ * stderr, and data on stdout in the form that was asked for.
  */
 import type { Command } from "commander";
 import { daemonPaths, Perdure, PerdureError } from "@perdure/sdk";
@@ -13,6 +13,7 @@ export interface SharedOptions {
   readonly json?: boolean;
   readonly socket?: string;
   readonly home?: string;
+  readonly url?: string;
 }
 
 export interface Session {
@@ -28,7 +29,23 @@ export function addSharedOptions(command: Command): Command {
   return command
     .option("--json", "print data and errors as JSON")
     .option("--socket <path>", "unix socket of the daemon; none is started then")
-    .option("--home <folder>", "data directory whose daemon is meant (PERDURE_HOME)");
+    .option("--home <folder>", "data directory whose daemon is meant (PERDURE_HOME)")
+    .option("--url <url>", "a daemon that listens on TCP (PERDURE_URL), with PERDURE_API_KEY");
+}
+
+/** Where the daemon is meant to be on TCP. An option that names a socket wins over the environment. */
+export function urlOf({ url, socket, home }: SharedOptions): string | undefined {
+  if (url !== undefined) return url;
+  const named = process.env["PERDURE_URL"] ?? "";
+  return named === "" || socket !== undefined || home !== undefined ? undefined : named;
+}
+
+/** A client of the daemon that the options and the environment name. */
+export function openClient(options: SharedOptions): Perdure {
+  const url = urlOf(options);
+  if (url === undefined) return new Perdure({ socketPath: pathsOf(options).socket });
+  const apiKey = process.env["PERDURE_API_KEY"] ?? "";
+  return new Perdure({ url, ...(apiKey === "" ? {} : { apiKey }) });
 }
 
 export function pathsOf({ home, socket }: SharedOptions): DaemonPaths {
@@ -43,8 +60,7 @@ export async function withSession(
   options: SharedOptions,
   work: (session: Session) => Promise<number | undefined>,
 ): Promise<void> {
-  const paths = pathsOf(options);
-  await using perdure = new Perdure({ socketPath: paths.socket });
+  await using perdure = openClient(options);
   const json = options.json === true;
   const session: Session = {
     perdure,
@@ -58,8 +74,9 @@ export async function withSession(
     await perdure.health();
   } catch (error) {
     if (!(error instanceof PerdureError) || error.code !== "daemon_unreachable") throw error;
-    if (options.socket !== undefined || process.env["PERDURE_AUTOSTART"] === "0") throw error;
-    await session.during("Starting the daemon", startDaemon(perdure, paths));
+    const isElsewhere = options.socket !== undefined || urlOf(options) !== undefined;
+    if (isElsewhere || process.env["PERDURE_AUTOSTART"] === "0") throw error;
+    await session.during("Starting the daemon", startDaemon(perdure, pathsOf(options)));
   }
   process.exitCode = (await work(session)) ?? 0;
 }

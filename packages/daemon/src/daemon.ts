@@ -13,6 +13,7 @@ import { randomBytes } from "node:crypto";
 import { apiLimits, type Metrics } from "@perdure/protocol";
 import { RequestKeeper } from "./api/request-keeper.ts";
 import { openApiServer } from "./api/server.ts";
+import type { TcpListen } from "./api/tcp.ts";
 import { openKeyRing } from "./checkpoints/key-ring.ts";
 import { openLocalCheckpointStore } from "./checkpoints/local/local-checkpoint-store.ts";
 import { openLocalTemplateStore } from "./checkpoints/local/local-template-store.ts";
@@ -47,6 +48,8 @@ export interface DaemonOptions {
   readonly run: string;
   readonly socket: string;
   readonly images: string;
+  /** Where callers with API keys are let in; null: nowhere. */
+  readonly tcp: TcpListen | null;
   readonly accelerator: "auto" | "tcg" | "kvm";
   /** Spares per spec, for the two specs that were used last. */
   readonly spares: number;
@@ -180,6 +183,10 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
       ...{ images: imageSource, imageHolds, workshop, state, templates, spares, log },
     }),
     socketPath: socket,
+    tcp: options.tcp,
+    state,
+    clock,
+    daemonLog: log,
     requestKeeper,
     events,
     health: () => ({ version: VERSION, pid: process.pid, startedAtMs, home }),
@@ -199,7 +206,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     },
   });
   opened.defer(() => server.close());
-  log("info", "Ready", { socket, home });
+  log("info", "Ready", { socket, home, ...(server.url === null ? {} : { url: server.url }) });
   const held = opened.move();
   return { shutdownAsked, close: () => held.disposeAsync() };
 }

@@ -4,10 +4,13 @@ import { parseArgs } from "node:util";
 import { durationMs, PerdureError, restLimits } from "@perdure/protocol";
 import { daemonPaths } from "@perdure/sdk";
 import { makeFolder, makeFolders } from "@perdure/sdk/data-folder";
+import type { TcpListen } from "./api/tcp.ts";
 import { crashPointFrom } from "./crash-point.ts";
 import { openDaemon } from "./daemon.ts";
 import { lockHolder } from "./file-lock.ts";
 import { defaultImagesDirectory } from "./images/image-store.ts";
+import { listenFrom } from "./api/listen-option.ts";
+import type { ListenOptions } from "./api/listen-option.ts";
 import { createLog } from "./log.ts";
 
 const usage = `Usage: perdured [--home DIR] [--socket PATH] [--images DIR] [--accelerator auto|tcg|kvm] [--spares N] [--own-base-above MIB|never]
@@ -26,6 +29,12 @@ The daemon behind the "perdure" command, which starts it when none runs.
                  30s or 10m; "never" (PERDURE_IDLE_AFTER; 60s)
   --checkpoint-every  how often an awake agent is checkpointed while something changes, where its create says
                  nothing else; "never" (PERDURE_CHECKPOINT_EVERY; 60s)
+  --listen       HOST:PORT to listen on, too, for callers with API keys ("perdure key create"); a port alone is
+                 of this host (PERDURE_LISTEN; none)
+  --tls-cert, --tls-key  PEM files for --listen (PERDURE_TLS_CERT, PERDURE_TLS_KEY; none: in the clear)
+  --insecure-listen  listen beyond this host without TLS all the same
+  --cors-origin  origin of pages that browsers may call from; may be given again (PERDURE_CORS_ORIGIN, with
+                 commas between; none)
   --verbose      log every request
 `;
 
@@ -40,6 +49,11 @@ async function main(): Promise<void> {
       "own-base-above": { type: "string" },
       "idle-after": { type: "string" },
       "checkpoint-every": { type: "string" },
+      listen: { type: "string" },
+      "tls-cert": { type: "string" },
+      "tls-key": { type: "string" },
+      "insecure-listen": { type: "boolean", default: false },
+      "cors-origin": { type: "string", multiple: true },
       verbose: { type: "boolean", default: false },
       help: { type: "boolean", default: false },
     },
@@ -76,6 +90,13 @@ async function main(): Promise<void> {
         otherwise: restLimits.checkpointEveryMsDefault,
       },
     ),
+    tcp: await tcpFrom({
+      listen: values.listen ?? env["PERDURE_LISTEN"],
+      tlsCert: values["tls-cert"] ?? env["PERDURE_TLS_CERT"],
+      tlsKey: values["tls-key"] ?? env["PERDURE_TLS_KEY"],
+      insecure: values["insecure-listen"],
+      corsOrigins: values["cors-origin"] ?? env["PERDURE_CORS_ORIGIN"]?.split(",") ?? [],
+    }),
     log,
     step: crashPointFrom(env),
   };
@@ -110,6 +131,20 @@ async function withHolder(error: unknown, database: string): Promise<unknown> {
     details: { ...details, pid },
     cause,
   });
+}
+
+async function tcpFrom(
+  options: Omit<ListenOptions, "listen"> & { readonly listen: string | undefined },
+): Promise<TcpListen | null> {
+  const { listen, tlsCert, tlsKey, insecure, corsOrigins } = options;
+  if (listen !== undefined && listen !== "") return listenFrom({ ...options, listen });
+  if (tlsCert === undefined && tlsKey === undefined && !insecure && corsOrigins.length === 0) {
+    return null;
+  }
+  throw new PerdureError(
+    "bad_request",
+    "--tls-cert, --tls-key, --insecure-listen and --cors-origin go with --listen",
+  );
 }
 
 function acceleratorFrom(text: string): "auto" | "tcg" | "kvm" {

@@ -367,6 +367,9 @@ export const doctorReportSchema = z.object({
 });
 export type DoctorReport = z.infer<typeof doctorReportSchema>;
 
+/** `GET /v1/health` to a caller without a key. */
+export const aliveSchema = z.object({ alive: z.literal(true) });
+
 /** `GET /v1/health` */
 export const healthSchema = z.object({
   version: z.string(),

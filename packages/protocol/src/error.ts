@@ -33,6 +33,11 @@ const table = {
     "check",
     "A request with this `Idempotency-Key` was begun; how it ended is not known.",
   ),
+  // Callers over TCP
+  unauthenticated: row(401, "never", "No API key was sent, or one that is not valid."),
+  forbidden: row(403, "never", "The API key does not allow this."),
+  key_not_found: row(404, "never", "No API key has this name or id."),
+  key_exists: row(409, "never", "Another API key already has this name."),
   // Agents
   agent_not_found: row(404, "never", "No agent has this name or id."),
   agent_exists: row(409, "never", "Another agent already has this name."),

@@ -28,6 +28,10 @@ export const packIdSchema = z
   .string()
   .regex(new RegExp(`^pk_${body}$`))
   .brand<"PackId">();
+export const keyIdSchema = z
+  .string()
+  .regex(new RegExp(`^ak_${body}$`))
+  .brand<"KeyId">();
 /** SHA-256, 64 lower-case hex digits. */
 export const digestSchema = z
   .string()
@@ -44,6 +48,8 @@ export type MachineId = z.infer<typeof machineIdSchema>;
 export type LayerId = z.infer<typeof layerIdSchema>;
 /** One file of stored memory pages. */
 export type PackId = z.infer<typeof packIdSchema>;
+/** One API key. */
+export type KeyId = z.infer<typeof keyIdSchema>;
 export type Digest = z.infer<typeof digestSchema>;
 
 interface Prefixes {
@@ -52,6 +58,7 @@ interface Prefixes {
   vm: MachineId;
   dl: LayerId;
   pk: PackId;
+  ak: KeyId;
 }
 
 /**

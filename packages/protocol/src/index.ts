@@ -9,6 +9,7 @@ export * from "./file.ts";
 export * from "./event.ts";
 export * from "./id.ts";
 export * from "./image.ts";
+export * from "./key.ts";
 export * from "./manifest.ts";
 export * from "./rest.ts";
 export * from "./route/openapi.ts";

@@ -447,3 +447,37 @@ describe("a connection that breaks", () => {
     relay.close();
   });
 });
+
+describe("keys", () => {
+  it("are made, listed page by page, and revoked", async () => {
+    for (const name of ["b", "a", "c"]) {
+      const { key, token } = await perdure.keys.create({ name, scope: "read" });
+      expect([key.name, token.slice(0, 4)]).toEqual([name, "pdk_"]);
+    }
+    expect((await all(perdure.keys.list())).map(({ name }) => name)).toEqual(["a", "b", "c"]);
+    expect((await perdure.keys.page({ limit: 1, after: "a" })).next).toBe("b");
+    expect((await perdure.keys.revoke("b")).name).toBe("b");
+    await expect(perdure.keys.revoke("b")).rejects.toMatchObject({ code: "key_not_found" });
+    expect(await all(perdure.keys.list())).toHaveLength(2);
+  });
+
+  it("let a client in over TCP, and what they do not allow is an error", async () => {
+    await fake.close();
+    const tcp = { host: "127.0.0.1", port: 0, tls: null, corsOrigins: [] };
+    fake = await openFakeServer(join(folder, "run", "perdure.sock"), folder, { tcp, commands });
+    const { token } = await perdure.keys.create({ name: "reader", scope: "read" });
+    const url = fake.server.url ?? "";
+    await using reader = new Perdure({ url, apiKey: token });
+    expect((await reader.health()).home).toBe(folder);
+    expect((await reader.show("a1")).name).toBe("a1");
+    await expect(reader.sleep("a1")).rejects.toMatchObject({ code: "forbidden", status: 403 });
+    await using stranger = new Perdure({ url });
+    await expect(stranger.health()).rejects.toMatchObject({ code: "unauthenticated" });
+    await expect(stranger.show("a1")).rejects.toMatchObject({ code: "unauthenticated" });
+    const events = all(reader.events());
+    const ended = expect(events).rejects.toMatchObject({ code: "unauthenticated" });
+    await reader.show("a1");
+    await perdure.keys.revoke("reader");
+    await ended;
+  });
+});

@@ -19,6 +19,7 @@ import type {
 } from "@perdure/protocol";
 import { EventCalls } from "./event-calls.ts";
 import { ImageCalls } from "./image-calls.ts";
+import { KeyCalls } from "./key-calls.ts";
 import type { CallOptions } from "./transport.ts";
 
 export interface ListOptions extends CallOptions {
@@ -43,6 +44,8 @@ export interface ForkOptions extends CallOptions {
 export class PerdureClient extends EventCalls {
   /** Images on the daemon's host. */
   readonly images = new ImageCalls(this.transport);
+  /** API keys of callers over TCP. */
+  readonly keys = new KeyCalls(this.transport);
 
   /**
    * Creates an agent and wakes it for the first time. Sizes in bytes; defaults: image `debian`, 512 MiB
@@ -297,12 +300,20 @@ export class PerdureClient extends EventCalls {
   /**
    * Who answers: version, process and data directory of the daemon.
    *
-   * @throws `daemon_unreachable`
+   * @throws `daemon_unreachable`, `unauthenticated`
    * @example
    * const { version, home } = await perdure.health();
    */
-  health(options: CallOptions = {}): Promise<Health> {
-    return this.call(routes.health, {}, options);
+  async health(options: CallOptions = {}): Promise<Health> {
+    const answer = await this.call(routes.health, {}, options);
+    if ("version" in answer) return answer;
+    throw new PerdureError(
+      "unauthenticated",
+      "The daemon is alive, and tells no more without a key",
+      {
+        hint: "Pass `apiKey` (PERDURE_API_KEY) with a key that `perdure key create` made on its host.",
+      },
+    );
   }
 
   /**

@@ -4,7 +4,9 @@ import { RequestKeeper } from "../../../packages/daemon/src/api/request-keeper.t
 import type { StateStore } from "../../../packages/daemon/src/core/ports/state-store.ts";
 import { openApiServer } from "../../../packages/daemon/src/api/server.ts";
 import type { ApiServer } from "../../../packages/daemon/src/api/server.ts";
+import type { TcpListen } from "../../../packages/daemon/src/api/tcp.ts";
 import { createSystemClock } from "../../../packages/daemon/src/clock.ts";
+import type { Log } from "../../../packages/daemon/src/core/ports/log.ts";
 import { EventLog } from "../../../packages/daemon/src/core/event-log.ts";
 import { createMemoryStateStore } from "../memory-state-store.ts";
 import { createFakeCommands } from "./fake-commands.ts";
@@ -33,6 +35,8 @@ export interface FakeServerOptions {
   /** Of a server that was there before. */
   readonly commands?: FakeCommands;
   readonly pingMs?: number;
+  readonly tcp?: TcpListen | null;
+  readonly daemonLog?: Log;
 }
 
 export async function openFakeServer(
@@ -43,6 +47,8 @@ export async function openFakeServer(
     state = createMemoryStateStore(),
     commands = createFakeCommands(),
     pingMs,
+    tcp = null,
+    daemonLog = () => undefined,
   }: FakeServerOptions = {},
 ): Promise<FakeServer> {
   let shutdowns = 0;
@@ -52,6 +58,10 @@ export async function openFakeServer(
     commands,
     images,
     socketPath,
+    tcp,
+    state,
+    clock: createSystemClock(),
+    daemonLog,
     requestKeeper: createRequestKeeper(state),
     ...(pingMs === undefined ? {} : { pingMs }),
     events: createEventLog(state),

@@ -5,7 +5,7 @@
  */
 import tab from "@bomb.sh/tab/commander";
 import type { Command } from "commander";
-import { daemonPaths, Perdure } from "@perdure/sdk";
+import { openClient } from "../session.ts";
 
 const NAMES_WITHIN_MS = 500;
 const NAMES_MAX = 1000;
@@ -29,7 +29,7 @@ export function addCompleteCommand(program: Command): void {
 }
 
 async function agentNames(): Promise<string[]> {
-  await using perdure = new Perdure({ socketPath: daemonPaths().socket });
+  await using perdure = openClient({});
   try {
     const signal = AbortSignal.timeout(NAMES_WITHIN_MS);
     const { agents } = await perdure.listPage({ limit: NAMES_MAX, signal });

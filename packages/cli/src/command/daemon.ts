@@ -11,18 +11,31 @@ import type { SharedOptions } from "../session.ts";
 const STOP_DEADLINE_MS = 60_000;
 const POLL_MS = 50;
 
+interface DaemonOptions extends SharedOptions {
+  readonly images?: string;
+  readonly listen?: string;
+  readonly tlsCert?: string;
+  readonly tlsKey?: string;
+  readonly insecureListen?: boolean;
+  readonly corsOrigin?: string[];
+}
+
 /** `daemon`, `daemon stop`, `daemon status`. None of them starts a daemon in the background. */
 export function addDaemonCommand(program: Command): void {
   const daemon = program
     .command("daemon")
     .description("run the daemon in the foreground")
     .option("--images <folder>", "where images and templates are kept")
+    .option("--listen <host:port>", "listen on TCP, too, for callers with API keys")
+    .option("--tls-cert <file>", "certificate for --listen, PEM")
+    .option("--tls-key <file>", "its key, PEM")
+    .option("--insecure-listen", "listen beyond this host without TLS")
+    .option("--cors-origin <origin...>", "pages that browsers may call from")
     .addHelpText(
       "after",
       "\nExamples:\n  perdure daemon --home /srv/perdure\n  perdure daemon status\n  perdure daemon stop",
     );
-  type Options = SharedOptions & { readonly images?: string };
-  addSharedOptions(daemon).action(async (options: Options) => {
+  addSharedOptions(daemon).action(async (options: DaemonOptions) => {
     process.exitCode = await runInForeground(options);
   });
 
@@ -56,11 +69,17 @@ export function addDaemonCommand(program: Command): void {
 }
 
 /** The daemon gets this process's terminal and signals, and gives its exit code. */
-function runInForeground(options: SharedOptions & { readonly images?: string }): Promise<number> {
+function runInForeground(options: DaemonOptions): Promise<number> {
   const paths = pathsOf(options);
   const args = [daemonProgram(), ...daemonArguments(paths)];
   makeFolders(paths);
-  if (options.images !== undefined) args.push("--images", options.images);
+  for (const name of ["images", "listen", "tlsCert", "tlsKey"] as const) {
+    const value = options[name];
+    const option = name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+    if (value !== undefined) args.push(`--${option}`, value);
+  }
+  if (options.insecureListen === true) args.push("--insecure-listen");
+  for (const origin of options.corsOrigin ?? []) args.push("--cors-origin", origin);
   const child = spawn(process.execPath, args, { stdio: "inherit" });
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(signal, () => {

@@ -2,12 +2,16 @@
 import type { FastifyInstance } from "fastify";
 import { routes } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
+import { assertMayName } from "./principal.ts";
 import { serve } from "./serve.ts";
 
 export function agentRoutes(server: FastifyInstance, { commands }: RouteContext): void {
-  serve(server, routes.list, ({ tenant, query }) => commands.list({ tenant, ...query }));
+  serve(server, routes.list, ({ principal: { tenant, agents }, query }) =>
+    commands.list({ tenant, ...query, ...(agents === null ? {} : { agents }) }),
+  );
 
-  serve(server, routes.create, ({ tenant, body }) => {
+  serve(server, routes.create, async ({ principal, tenant, body }) => {
+    assertMayName(principal, [body.name]);
     const { memoryBytes, cpus, diskBytes, ...rest } = body;
     const shape = { memoryBytes, cpus, diskBytes };
     return commands.execute({ kind: "create", tenant, shape, ...rest });
@@ -37,9 +41,10 @@ export function agentRoutes(server: FastifyInstance, { commands }: RouteContext)
   serve(server, routes.restore, ({ tenant, params, body }) =>
     commands.execute({ kind: "restore", tenant, ...params, ...body }),
   );
-  serve(server, routes.fork, async ({ tenant, params, body }) => ({
-    forks: [...(await commands.execute({ kind: "fork", tenant, ...params, ...body }))],
-  }));
+  serve(server, routes.fork, async ({ principal, tenant, params, body }) => {
+    assertMayName(principal, body.names);
+    return { forks: [...(await commands.execute({ kind: "fork", tenant, ...params, ...body }))] };
+  });
   serve(server, routes.hot, ({ tenant, params, body }) =>
     commands.execute({ kind: "hot", tenant, ...params, ...body }),
   );

@@ -3,6 +3,7 @@ import type { FastifyInstance } from "fastify";
 import { openApiDocument, routes } from "@perdure/protocol";
 import type { Health, Metrics } from "@perdure/protocol";
 import type { Commands } from "../core/command.ts";
+import { anonymous } from "./principal.ts";
 import { serve } from "./serve.ts";
 
 export interface DaemonFacts {
@@ -15,7 +16,9 @@ export interface DaemonFacts {
 }
 
 export function daemonRoutes(server: FastifyInstance, facts: DaemonFacts): void {
-  serve(server, routes.health, () => Promise.resolve(facts.health()));
+  serve(server, routes.health, ({ principal }) =>
+    Promise.resolve(principal === anonymous ? { alive: true } : facts.health()),
+  );
   serve(server, routes.metrics, () => Promise.resolve(facts.metrics()));
   serve(server, routes.doctor, () => facts.commands.doctor());
 

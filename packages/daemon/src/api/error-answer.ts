@@ -36,6 +36,11 @@ export function toPerdureError(error: unknown): PerdureError {
 }
 
 export function sendError(reply: FastifyReply, error: PerdureError): void {
+  const { retryAfterMs } = error.details;
+  if (error.code === "unauthenticated") void reply.header("www-authenticate", "Bearer");
+  if (typeof retryAfterMs === "number") {
+    void reply.header("retry-after", Math.ceil(retryAfterMs / 1000));
+  }
   void reply.code(error.status).type("application/json").send(JSON.stringify(error));
 }
 

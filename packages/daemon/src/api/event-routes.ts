@@ -11,12 +11,14 @@ import { serve } from "./serve.ts";
 /** What a browser waits before it connects again. */
 const RETRY_MS = 1000;
 
-export function eventRoutes(server: FastifyInstance, { events, closing }: RouteContext): void {
-  serve(server, routes.events, async ({ tenant, query, headers, reply }) => {
+export function eventRoutes(server: FastifyInstance, context: RouteContext): void {
+  const { events, reach, closing } = context;
+  serve(server, routes.events, async ({ principal, query, headers, reply }) => {
     const { agent, kind, follow, limit } = query;
+    const only = agent === undefined ? undefined : await reach.narrow(principal, agent);
     const filter = {
-      tenant,
-      agents: agent === undefined ? null : [agent],
+      tenant: principal.tenant,
+      agents: only === undefined ? principal.agents : only === null ? [] : [only],
       kinds: kind ?? null,
     };
     // A browser that connects again sends the URL of its first call, and where it is in the header.

@@ -9,7 +9,6 @@ import { emptyRequestSchema, idempotencyKeySchema, routes, takesKey } from "@per
 import type { ApiRoute, JsonAnswer } from "@perdure/protocol";
 import { z } from "zod";
 import { parse } from "./parse.ts";
-import { localPrincipal } from "./principal.ts";
 import type { Principal } from "./principal.ts";
 import type { KeyedRequest, RequestKeeper } from "./request-keeper.ts";
 import { Upload } from "./upload.ts";
@@ -102,7 +101,7 @@ type AnyCall = Omit<RouteCall<ApiRoute>, "params" | "query" | "headers" | "body"
 };
 
 function callOf(entry: ApiRoute, request: FastifyRequest, reply: FastifyReply): AnyCall {
-  const principal = localPrincipal;
+  const { principal } = request;
   const bodySchema = entry.body === undefined ? emptyRequestSchema : entry.body.schema;
   return {
     principal,

@@ -15,6 +15,7 @@ import { createEventLog, createRequestKeeper } from "../../../../test/contract/a
 import { createMemoryStateStore } from "../../../../test/contract/memory-state-store.ts";
 import { sampleEvent } from "../../../../test/contract/state-store-event.ts";
 import type { NewEvent, StateStore } from "../core/ports/state-store.ts";
+import { createSystemClock } from "../clock.ts";
 import { openApiServer } from "./server.ts";
 import type { ApiServer, RequestLogEntry } from "./server.ts";
 
@@ -45,6 +46,9 @@ const options = () => ({
   commands,
   images: createFakeImages(),
   socketPath,
+  state,
+  clock: createSystemClock(),
+  daemonLog: () => undefined,
   requestKeeper: createRequestKeeper(state),
   events: createEventLog(state),
   health: () => ({ version: "0.1.0", pid: 1, startedAtMs: 1, home: folder }),

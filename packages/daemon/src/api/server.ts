@@ -4,26 +4,39 @@
  * Neighbours: the routes beside it, `core/command.ts` for what they call. The log gets the pattern of
  * a route, never a body, a query or a header: those may hold secrets.
  */
+import type { AddressInfo } from "node:net";
 import Fastify from "fastify";
-import type { FastifyInstance } from "fastify";
+import type { FastifyInstance, FastifyServerOptions } from "fastify";
 import { apiLimits, attachLimits } from "@perdure/protocol";
 import type { ErrorCode } from "@perdure/protocol";
 import type { EventLog } from "../core/event-log.ts";
 import type { ImageCommands } from "../core/image-verb.ts";
+import type { Clock } from "../core/ports/clock.ts";
+import type { Log } from "../core/ports/log.ts";
+import type { StateStore } from "../core/ports/state-store.ts";
 import { agentRoutes } from "./agent-routes.ts";
+import { ApiKeys } from "./api-keys.ts";
+import { allowOrigins } from "./cross-origin.ts";
 import { daemonRoutes } from "./daemon-routes.ts";
 import type { DaemonFacts } from "./daemon-routes.ts";
+import { createKeyDoor, guard, socketDoor } from "./door.ts";
+import type { Door } from "./door.ts";
 import { rawErrorAnswer, sendError, sendNotFound, toPerdureError } from "./error-answer.ts";
 import { eventRoutes } from "./event-routes.ts";
 import { imageRoutes } from "./image-routes.ts";
 import { fileRoutes } from "./file-routes.ts";
+import { keyRoutes } from "./key-routes.ts";
 import { pathRoutes } from "./path-routes.ts";
 import { processRoutes } from "./process-routes.ts";
+import type { Principal } from "./principal.ts";
+import { Reach } from "./reach.ts";
 import { restRoutes } from "./rest-routes.ts";
 import type { RequestKeeper } from "./request-keeper.ts";
 import { watchTable } from "./serve.ts";
 import { prepareSocket, restrictSocket } from "./socket.ts";
 import { storeRoutes } from "./store-routes.ts";
+import { listenError, TCP_CONNECTIONS_MAX } from "./tcp.ts";
+import type { TcpListen } from "./tcp.ts";
 import { acceptUpgrades, isWebSocket } from "./upgrade.ts";
 import type { Upgrades } from "./upgrade.ts";
 
@@ -32,6 +45,8 @@ export interface RequestLogEntry {
   readonly method: string;
   readonly route: string;
   readonly status: number;
+  /** Who asked: `local`, or the id of an API key. */
+  readonly by: string;
   readonly tookMs: number;
   readonly code?: ErrorCode;
   readonly cause?: string;
@@ -40,14 +55,22 @@ export interface RequestLogEntry {
 export interface ApiServerOptions extends DaemonFacts {
   readonly images: ImageCommands;
   readonly socketPath: string;
+  /** Where callers with API keys are let in, too; absent or null: nowhere. */
+  readonly tcp?: TcpListen | null;
+  readonly state: StateStore;
+  readonly clock: Clock;
   readonly requestKeeper: RequestKeeper;
   /** Between pings of a WebSocket, milliseconds; default as documented. */
   readonly pingMs?: number;
   readonly events: EventLog;
   readonly log?: (entry: RequestLogEntry) => void;
+  /** Where what is no request is told: keys that are refused. */
+  readonly daemonLog: Log;
 }
 
 export interface ApiServer {
+  /** As in `http://127.0.0.1:7070`; null where it listens on its socket alone. */
+  readonly url: string | null;
   /** Streams end with `interrupted`, other requests get this long, then connections are cut. */
   close(graceMs?: number): Promise<void>;
 }
@@ -56,45 +79,94 @@ const GRACE_MS_DEFAULT = 2000;
 const IDLE_SWEEP_MS = 25;
 const HEADER_BYTES_MAX = 16 * 1024;
 
-/** Listens on the socket. @throws `daemon_running` where another daemon answers on it */
+/**
+ * Listens on the socket, and on TCP where that is asked for.
+ *
+ * @throws `daemon_running` where another daemon answers on the socket, `bad_request` where it cannot listen
+ */
 export async function openApiServer(options: ApiServerOptions): Promise<ApiServer> {
   const closing = new AbortController();
-  const { server, upgrades } = createServer(options, closing.signal);
+  const { state, clock, log = () => undefined, tcp = null } = options;
+  const keys = new ApiKeys({ state, clock, log: options.daemonLog });
+  const shared = { options, closing: closing.signal, keys, log };
+  const remote = tcp === null ? null : remoteDoor(shared, tcp);
+  const local = createServer({ ...shared, door: socketDoor, tcp: null });
+  const close = async (graceMs: number): Promise<void> => {
+    closing.abort();
+    await Promise.all([local, ...(remote === null ? [] : [remote])].map(closeDoor(graceMs)));
+  };
   await prepareSocket(options.socketPath);
-  await server.listen({ path: options.socketPath });
+  await local.server.listen({ path: options.socketPath });
   await restrictSocket(options.socketPath);
+  try {
+    if (tcp !== null) await remote?.server.listen({ host: tcp.host, port: tcp.port });
+  } catch (error) {
+    await close(0);
+    throw listenError(tcp, error);
+  }
   let closed: Promise<void> | undefined;
   return {
-    close: (graceMs = GRACE_MS_DEFAULT) => {
-      closing.abort();
-      const { server: http } = server;
-      const cut = setTimeout(() => {
-        http.closeAllConnections();
-        upgrades.terminate();
-      }, graceMs);
-      // A connection whose last answer ends during the grace is idle from then on.
-      const sweep = setInterval(() => {
-        http.closeIdleConnections();
-      }, IDLE_SWEEP_MS);
-      closed ??= server.close();
-      return closed.finally(() => {
-        clearTimeout(cut);
-        clearInterval(sweep);
-      });
-    },
+    url: tcp === null ? null : urlOf(tcp, remote?.server.server.address() ?? null),
+    close: (graceMs = GRACE_MS_DEFAULT) => (closed ??= close(graceMs)),
   };
 }
 
-function createServer(
-  options: ApiServerOptions,
-  closing: AbortSignal,
-): { server: FastifyInstance; upgrades: Upgrades } {
-  const server = Fastify({
+function remoteDoor(shared: Omit<DoorOptions, "door" | "tcp">, tcp: TcpListen): Listening {
+  const { keys, options } = shared;
+  const door = createKeyDoor({ keys, clock: options.clock, log: options.daemonLog });
+  try {
+    return createServer({ ...shared, door, tcp });
+  } catch (error) {
+    // Of certificates that are none.
+    throw listenError(tcp, error);
+  }
+}
+
+interface Listening {
+  readonly server: FastifyInstance;
+  readonly upgrades: Upgrades;
+}
+
+const closeDoor =
+  (graceMs: number) =>
+  async ({ server, upgrades }: Listening): Promise<void> => {
+    const { server: http } = server;
+    const cut = setTimeout(() => {
+      http.closeAllConnections();
+      upgrades.terminate();
+    }, graceMs);
+    // A connection whose last answer ends during the grace is idle from then on.
+    const sweep = setInterval(() => {
+      http.closeIdleConnections();
+    }, IDLE_SWEEP_MS);
+    await server.close().finally(() => {
+      clearTimeout(cut);
+      clearInterval(sweep);
+    });
+  };
+
+function urlOf({ tls }: TcpListen, address: AddressInfo | string | null): string {
+  if (address === null || typeof address === "string") throw new Error("It listens on no port");
+  const host = address.family === "IPv6" ? `[${address.address}]` : address.address;
+  return `${tls === null ? "http" : "https"}://${host}:${address.port}`;
+}
+
+interface DoorOptions {
+  readonly options: ApiServerOptions;
+  readonly closing: AbortSignal;
+  readonly keys: ApiKeys;
+  readonly log: (entry: RequestLogEntry) => void;
+  readonly door: Door;
+  readonly tcp: TcpListen | null;
+}
+
+function createServer({ options, closing, keys, log, door, tcp }: DoorOptions): Listening {
+  const http = { maxHeaderSize: HEADER_BYTES_MAX, shouldUpgradeCallback: isWebSocket };
+  const settings: FastifyServerOptions = {
     bodyLimit: apiLimits.bodyBytesMax,
     exposeHeadRoutes: false,
     return503OnClosing: false,
     forceCloseConnections: "idle",
-    http: { maxHeaderSize: HEADER_BYTES_MAX, shouldUpgradeCallback: isWebSocket },
     routerOptions: { maxParamLength: HEADER_BYTES_MAX, ignoreTrailingSlash: false },
     frameworkErrors: (error, _request, reply) => {
       sendError(reply, toPerdureError(error));
@@ -103,7 +175,14 @@ function createServer(
       if (socket.writable) socket.end(rawErrorAnswer(error));
       else socket.destroy();
     },
-  });
+  };
+  const tls = tcp?.tls ?? null;
+  const server =
+    tls === null
+      ? Fastify({ ...settings, http })
+      : // A server of TLS has all that one in the clear has.
+        (Fastify({ ...settings, https: { ...http, ...tls } } as object) as FastifyInstance);
+  if (tcp !== null) server.server.maxConnections = TCP_CONNECTIONS_MAX;
 
   const parseJson = server.getDefaultJsonParser("error", "error");
   server.removeAllContentTypeParsers();
@@ -111,13 +190,16 @@ function createServer(
     if (body === "") done(null, undefined);
     else void parseJson(request, String(body), done);
   });
-  observe(server, options.log ?? (() => undefined));
+  observe(server, log);
   server.decorate("requestKeeper", options.requestKeeper);
   watchTable(server);
+  const reach = new Reach(options.state);
+  if (tcp !== null) allowOrigins(server, tcp.corsOrigins);
+  guard(server, door, reach);
 
   const upgrades = acceptUpgrades(server);
   const { commands, events, images, pingMs = attachLimits.pingMs } = options;
-  const context = { commands, events, images, closing, upgrades, pingMs };
+  const context = { commands, events, images, keys, reach, closing, upgrades, pingMs };
   agentRoutes(server, context);
   restRoutes(server, context);
   processRoutes(server, context);
@@ -126,6 +208,7 @@ function createServer(
   imageRoutes(server, context);
   pathRoutes(server, context);
   eventRoutes(server, context);
+  keyRoutes(server, context);
   daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
   return { server, upgrades };
@@ -144,6 +227,8 @@ function observe(server: FastifyInstance, log: (entry: RequestLogEntry) => void)
       method: request.method,
       route: request.routeOptions.url ?? "(none)",
       status: reply.statusCode,
+      // Not there where the request could not even be read.
+      by: (request.principal as Principal | undefined)?.id ?? "nobody",
       tookMs: Math.round(reply.elapsedTime),
       ...failures.get(request),
     });

@@ -233,6 +233,8 @@ export interface ListQuery {
   /** Name after which the page begins. */
   readonly after?: string;
   readonly limit: number;
+  /** Names or ids of the only agents that may be shown; absent: all. */
+  readonly agents?: readonly string[];
 }
 
 /** `OutputEvent` of the protocol, with bytes in place of base64. Nothing follows `exit` or `interrupted`. */

@@ -43,6 +43,7 @@ import { prepareImport, takeIn } from "./import.ts";
 import * as insideFile from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
+import { listAgents } from "./list.ts";
 import type { Parts } from "./parts.ts";
 import type { AgentExport } from "./ports/export-file.ts";
 import type { FileFacts, FolderEntry } from "./ports/guest-link.ts";
@@ -150,13 +151,8 @@ export class Engine implements Commands {
     }
   }
 
-  async list(query: ListQuery): Promise<ListResponse> {
-    const agents = await this.#parts.state.listAgents({ ...query, limit: query.limit + 1 });
-    const page = agents.slice(0, query.limit);
-    return {
-      agents: page.map((agent) => agentView(agent, this.#parts.clock.nowMs())),
-      next: agents.length > page.length ? (page.at(-1)?.name ?? null) : null,
-    };
+  list(query: ListQuery): Promise<ListResponse> {
+    return listAgents(this.#parts.state, query, this.#parts.clock.nowMs());
   }
 
   async show(target: Target): Promise<AgentView> {

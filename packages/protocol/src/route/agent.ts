@@ -48,6 +48,7 @@ export const agentRoutes = {
     answers: [json(listResponseSchema)],
     mutates: false,
     scope: "read",
+    narrowed: true,
   },
   create: {
     method: "POST",
@@ -58,6 +59,7 @@ export const agentRoutes = {
     answers: [json(agentViewSchema)],
     mutates: true,
     scope: "admin",
+    narrowed: true,
   },
   show: {
     method: "GET",

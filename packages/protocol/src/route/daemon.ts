@@ -1,6 +1,6 @@
 /** The daemon itself. */
 import { z } from "zod";
-import { doctorReportSchema, healthSchema, metricsSchema } from "../api.ts";
+import { aliveSchema, doctorReportSchema, healthSchema, metricsSchema } from "../api.ts";
 import { json } from "./route.ts";
 import type { ApiRoute } from "./route.ts";
 
@@ -8,11 +8,13 @@ export const daemonRoutes = {
   health: {
     method: "GET",
     path: "/v1/health",
-    summary: "Who answers: version, process and data directory of the daemon.",
+    summary:
+      "Who answers: version, process and data directory of the daemon; without a key only that it is alive.",
     status: 200,
-    answers: [json(healthSchema)],
+    answers: [json(z.union([healthSchema, aliveSchema]))],
     mutates: false,
     scope: "none",
+    narrowed: true,
   },
   metrics: {
     method: "GET",
@@ -50,5 +52,6 @@ export const daemonRoutes = {
     answers: [json(z.record(z.string(), z.unknown()))],
     mutates: false,
     scope: "read",
+    narrowed: true,
   },
 } as const satisfies Record<string, ApiRoute>;

@@ -20,5 +20,6 @@ export const eventRoutes = {
     answers: [serverSentEvents(followedEventSchema), json(eventPageSchema)],
     mutates: false,
     scope: "read",
+    narrowed: true,
   },
 } as const satisfies Record<string, ApiRoute>;

@@ -15,6 +15,7 @@ import {
   onCrashSchema,
 } from "../agent.ts";
 import {
+  aliveSchema,
   apiLimits,
   checkpointViewSchema,
   doctorReportSchema,
@@ -32,6 +33,7 @@ import { imageConfigSchema, imageEventSchema, imageViewSchema, recipeSchema } fr
 import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
 import { cutSchema, wakeReportSchema } from "../wake-report.ts";
 import { agentEventSchema, eventGapSchema } from "../event.ts";
+import { keyViewSchema } from "../key.ts";
 import { pathNames, takesKey } from "./route.ts";
 import type { ApiRoute, Content } from "./route.ts";
 import { holdSchema } from "../rest.ts";
@@ -67,7 +69,9 @@ const components: Readonly<Record<string, z.ZodType>> = {
   Why: whySchema,
   AgentEvent: agentEventSchema,
   EventGap: eventGapSchema,
+  KeyView: keyViewSchema,
   Health: healthSchema,
+  Alive: aliveSchema,
   Metrics: metricsSchema,
   Error: errorBodySchema,
 };
@@ -88,13 +92,21 @@ export function openApiDocument(version: string): Json {
     },
     tags: Object.keys(routeAreas).map((name) => ({ name })),
     paths: paths(names),
+    security: [{ ApiKey: [] }],
     components: {
+      securitySchemes: { ApiKey: apiKeyScheme },
       schemas: schemas(names),
       parameters: { IdempotencyKey: idempotencyKey },
       headers: { IdempotencyReplayed: idempotencyReplayed },
     },
   };
 }
+
+const apiKeyScheme: Json = {
+  type: "http",
+  scheme: "bearer",
+  description: "A key that `perdure key create` made. Over the unix socket none is asked for.",
+};
 
 const idempotencyKey: Json = {
   name: "Idempotency-Key",
@@ -201,6 +213,7 @@ function operationOf(operation: string, area: string, route: ApiRoute, names: Na
       ...(route.ranges === undefined ? {} : { 206: partial(route, names) }),
       default: { description: "A refusal or failure.", content: contentOf(errorContent, names) },
     },
+    ...(scope === "none" ? { security: [{}, { ApiKey: [] }] } : {}),
     "x-perdure-scope": scope,
     "x-perdure-mutates": mutates,
   };

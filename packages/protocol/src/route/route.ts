@@ -69,6 +69,11 @@ export interface ApiRoute {
    */
   readonly repeat?: "again" | "unfinished";
   readonly scope: Scope;
+  /**
+   * Without `:agent` in its path, and yet for callers whose key is limited to some agents: what serves it
+   * sees to it that it shows and makes no others. Absent: such callers are refused.
+   */
+  readonly narrowed?: true;
 }
 
 /** A JSON body. */

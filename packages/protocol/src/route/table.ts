@@ -4,6 +4,7 @@ import { daemonRoutes } from "./daemon.ts";
 import { eventRoutes } from "./event.ts";
 import { fileRoutes } from "./file.ts";
 import { imageRoutes } from "./image.ts";
+import { keyRoutes } from "./key.ts";
 import { processRoutes } from "./process.ts";
 import { restRoutes } from "./rest.ts";
 import type { ApiRoute } from "./route.ts";
@@ -18,6 +19,7 @@ export const routeAreas = {
   Storage: storeRoutes,
   Events: eventRoutes,
   Images: imageRoutes,
+  Keys: keyRoutes,
   Daemon: daemonRoutes,
 } as const satisfies Record<string, Record<string, ApiRoute>>;
 
@@ -29,6 +31,7 @@ export const routes = {
   ...storeRoutes,
   ...eventRoutes,
   ...imageRoutes,
+  ...keyRoutes,
   ...daemonRoutes,
 } as const satisfies Record<string, ApiRoute>;
 

@@ -10,6 +10,7 @@
  */
 import type { AgentEvent, AgentId, AgentState, CheckpointId, EventKind } from "@perdure/protocol";
 import type { Agent } from "../agent.ts";
+import type { ApiKey, KeyId } from "../api-key.ts";
 import type { CheckpointRow } from "../checkpoint.ts";
 import type { KeptAnswer, KeptRequest, KeptRequestBounds } from "../kept-request.ts";
 
@@ -28,6 +29,11 @@ export type StateChange =
   | { readonly kind: "append-event"; readonly event: NewEvent }
   /** Forgets the oldest events: up to the first that is not older than `sinceMs`, and all beyond `countMax`. */
   | { readonly kind: "collect-events"; readonly sinceMs: number; readonly countMax: number }
+  /** @throws `key_exists` where a key of the tenant has the name, `too_many` beyond `keysMax` */
+  | { readonly kind: "insert-key"; readonly key: ApiKey }
+  /** When it was used last. Refused on a full disk. */
+  | { readonly kind: "touch-key"; readonly id: KeyId; readonly atMs: number }
+  | { readonly kind: "delete-key"; readonly id: KeyId }
   | RequestChange;
 
 /** What is kept of requests with an idempotency key. On a full disk it is refused: agents come first. */
@@ -47,6 +53,13 @@ export interface AgentQuery {
   readonly state?: AgentState;
   /** Name after which the page begins. */
   readonly after?: string;
+  readonly limit: number;
+}
+
+export interface KeyQuery {
+  readonly tenant: string;
+  /** Name after which the page begins. */
+  readonly after: string;
   readonly limit: number;
 }
 
@@ -100,6 +113,10 @@ export interface StateStore {
   events(query: EventQuery): Promise<StoredEvents>;
   /** Calls `listener` after each commit that appended events. */
   onEvents(listener: () => void): void;
+  key(id: KeyId): Promise<ApiKey | null>;
+  keyByName(tenant: string, name: string): Promise<ApiKey | null>;
+  /** By name, ascending. */
+  keys(query: KeyQuery): Promise<readonly ApiKey[]>;
   /** However old it is. */
   request(principal: string, key: string): Promise<KeptRequest | null>;
   /**

@@ -56,7 +56,9 @@ function isCreate(changes: Transaction): boolean {
   return changes.some(({ kind }) => kind === "insert-agent");
 }
 
-const requestKinds: ReadonlySet<string> = new Set<RequestChange["kind"]>([
+/** What can be done without. */
+const requestKinds: ReadonlySet<string> = new Set<RequestChange["kind"] | "touch-key">([
+  "touch-key",
   "insert-request",
   "answer-request",
   "release-request",

@@ -15,6 +15,8 @@ import type { CheckpointRows } from "./checkpoint-rows.ts";
 import { transactionError } from "./database.ts";
 import { prepareEventRows } from "./event-rows.ts";
 import type { EventRows } from "./event-rows.ts";
+import { prepareKeyRows } from "./key-rows.ts";
+import type { KeyRows } from "./key-rows.ts";
 import { prepareRequestRows } from "./request-rows.ts";
 import type { RequestRows } from "./request-rows.ts";
 
@@ -25,6 +27,7 @@ export interface Rows {
   readonly agents: AgentRows;
   readonly checkpoints: CheckpointRows;
   readonly events: EventRows;
+  readonly keys: KeyRows;
   readonly requests: RequestRows;
 }
 
@@ -33,6 +36,7 @@ export function prepareRows(database: DatabaseSync): Rows {
     agents: prepareAgentRows(database),
     checkpoints: prepareCheckpointRows(database),
     events: prepareEventRows(database),
+    keys: prepareKeyRows(database),
     requests: prepareRequestRows(database),
   };
 }
@@ -77,7 +81,7 @@ function commitOne(
   }
 }
 
-function apply({ agents, checkpoints, events, requests }: Rows, change: StateChange): void {
+function apply({ agents, checkpoints, events, keys, requests }: Rows, change: StateChange): void {
   switch (change.kind) {
     case "insert-agent":
       agents.insert(change.agent);
@@ -102,6 +106,15 @@ function apply({ agents, checkpoints, events, requests }: Rows, change: StateCha
       return;
     case "collect-events":
       events.collect(change.sinceMs, change.countMax);
+      return;
+    case "insert-key":
+      keys.insert(change.key);
+      return;
+    case "touch-key":
+      keys.touch(change.id, change.atMs);
+      return;
+    case "delete-key":
+      keys.delete(change.id);
       return;
     case "insert-request":
       requests.insert(change.request, change.sinceMs);

@@ -1,6 +1,11 @@
 /** What the daemon's main thread and the store's worker say to each other. */
 import type { ErrorBody } from "@perdure/protocol";
-import type { AgentQuery, EventQuery, StateChange } from "../../core/ports/state-store.ts";
+import type {
+  AgentQuery,
+  EventQuery,
+  KeyQuery,
+  StateChange,
+} from "../../core/ports/state-store.ts";
 
 export type StoreRequest =
   | { readonly kind: "commit"; readonly changes: readonly StateChange[] }
@@ -15,6 +20,9 @@ export type StoreRequest =
   | { readonly kind: "checkpoints"; readonly agent: string }
   | { readonly kind: "checkpoint"; readonly id: string }
   | { readonly kind: "events"; readonly query: EventQuery }
+  | { readonly kind: "key"; readonly id: string }
+  | { readonly kind: "keyByName"; readonly tenant: string; readonly name: string }
+  | { readonly kind: "keys"; readonly query: KeyQuery }
   | { readonly kind: "request"; readonly principal: string; readonly key: string }
   | { readonly kind: "close" };
 

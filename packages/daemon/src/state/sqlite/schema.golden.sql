@@ -14,6 +14,17 @@ CREATE INDEX agent_state_name ON agent (tenant, state, name);
 
 CREATE INDEX agent_wake_due ON agent (wake_due_ms) WHERE wake_due_ms IS NOT NULL;
 
+CREATE TABLE api_key (
+  id           TEXT    NOT NULL PRIMARY KEY,
+  tenant       TEXT    NOT NULL,
+  name         TEXT    NOT NULL,
+  -- Apart from the document: written with each use, and by nothing else.
+  last_used_ms INTEGER,
+  document     TEXT    NOT NULL CHECK (json_valid(document))
+) STRICT;
+
+CREATE UNIQUE INDEX api_key_name ON api_key (tenant, name);
+
 CREATE TABLE checkpoint (
   -- Order of insertion; the clock of a host may step back.
   position INTEGER NOT NULL PRIMARY KEY,

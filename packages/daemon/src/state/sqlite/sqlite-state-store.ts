@@ -6,6 +6,7 @@
 import { Worker } from "node:worker_threads";
 import { PerdureError, type AgentId } from "@perdure/protocol";
 import type { Agent } from "../../core/agent.ts";
+import type { ApiKey } from "../../core/api-key.ts";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
 import type { KeptRequest } from "../../core/kept-request.ts";
 import type { StateStore, StoredEvents } from "../../core/ports/state-store.ts";
@@ -53,6 +54,10 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
     onEvents: (listener) => {
       tellEvents = listener;
     },
+    key: async (id) => (await call({ kind: "key", id })) as ApiKey | null,
+    keyByName: async (tenant, name) =>
+      (await call({ kind: "keyByName", tenant, name })) as ApiKey | null,
+    keys: async (query) => (await call({ kind: "keys", query })) as ApiKey[],
     request: async (principal, key) =>
       (await call({ kind: "request", principal, key })) as KeptRequest | null,
     onReserve: (listener) => thread.onBallast(listener),

@@ -102,7 +102,7 @@ function answer(rows: Rows, number: number, request: Read): NumberedAnswer {
   }
 }
 
-function read({ agents, checkpoints, events, requests }: Rows, request: Read): unknown {
+function read({ agents, checkpoints, events, keys, requests }: Rows, request: Read): unknown {
   switch (request.kind) {
     case "agent":
       return agents.byId(request.id);
@@ -126,6 +126,12 @@ function read({ agents, checkpoints, events, requests }: Rows, request: Read): u
       return checkpoints.byId(request.id);
     case "events":
       return events.page(request.query);
+    case "key":
+      return keys.byId(request.id);
+    case "keyByName":
+      return keys.byName(request.tenant, request.name);
+    case "keys":
+      return keys.list(request.query);
     case "request":
       return requests.byKey(request.principal, request.key);
     case "close":

@@ -1,0 +1,91 @@
+/**
+ * `--listen` and what goes with it. Beyond this host nothing is said in the clear unless that was asked
+ * for: a key that is overheard is whoever overheard it.
+ */
+import { lookup } from "node:dns/promises";
+import { readFile } from "node:fs/promises";
+import { isIP } from "node:net";
+import { PerdureError } from "@perdure/protocol";
+import type { TcpListen } from "./tcp.ts";
+
+export interface ListenOptions {
+  /** `HOST:PORT`, `[ADDRESS]:PORT`, or a port of this host alone. */
+  readonly listen: string;
+  /** Paths of PEM files. */
+  readonly tlsCert?: string | undefined;
+  readonly tlsKey?: string | undefined;
+  readonly insecure: boolean;
+  readonly corsOrigins: readonly string[];
+}
+
+/** @throws `bad_request` for what cannot be, and for what is not safe and not asked for */
+export async function listenFrom(options: ListenOptions): Promise<TcpListen> {
+  const { host, port } = hostAndPort(options.listen);
+  const tls = await tlsFrom(options);
+  const addresses = await addressesOf(host);
+  if (tls === null && !options.insecure && !addresses.every(isLoopback)) {
+    throw refusal(
+      `--listen: "${options.listen}" is reached from other hosts, and nothing protects what is said`,
+      "Give --tls-cert and --tls-key, or --insecure-listen where something before it does TLS.",
+    );
+  }
+  return { host, port, tls, corsOrigins: options.corsOrigins.map(originFrom) };
+}
+
+function hostAndPort(text: string): { host: string; port: number } {
+  const found = /^(?:(?:\[([0-9A-Fa-f:.]+)\]|([^:[\]]+)):)?([0-9]{1,5})$/.exec(text);
+  const [, bracketed, plain, digits] = found ?? [];
+  const port = Number(digits);
+  if (found === null || port > 65_535) {
+    throw refusal(`--listen: "${text}" is no HOST:PORT`, "As in 127.0.0.1:7070, or [::1]:7070.");
+  }
+  return { host: bracketed ?? plain ?? "127.0.0.1", port };
+}
+
+async function addressesOf(host: string): Promise<readonly string[]> {
+  if (isIP(host) !== 0) return [host];
+  try {
+    return (await lookup(host, { all: true })).map(({ address }) => address);
+  } catch (error) {
+    const { message } = error as Error;
+    throw refusal(`--listen: "${host}" is no name of this host: ${message}`, undefined);
+  }
+}
+
+function isLoopback(address: string): boolean {
+  return address.startsWith("127.") || address === "::1" || address.startsWith("::ffff:127.");
+}
+
+async function tlsFrom({ tlsCert, tlsKey }: ListenOptions): Promise<TcpListen["tls"]> {
+  if (tlsCert === undefined && tlsKey === undefined) return null;
+  if (tlsCert === undefined || tlsKey === undefined) {
+    throw refusal("--tls-cert and --tls-key are given together, or not at all", undefined);
+  }
+  const [cert, key] = await Promise.all([read("--tls-cert", tlsCert), read("--tls-key", tlsKey)]);
+  return { cert, key };
+}
+
+async function read(option: string, path: string): Promise<string> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    throw refusal(`${option}: cannot read "${path}": ${(error as Error).message}`, undefined);
+  }
+}
+
+/** As a browser sends it. */
+function originFrom(text: string): string {
+  if (text === "*") return text;
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url !== null && url.origin === text.replace(/\/$/, "") && /^https?:$/.test(url.protocol)) {
+    return url.origin;
+  }
+  throw refusal(
+    `--cors-origin: "${text}" is no origin of a page`,
+    "As in https://console.example, without a path; * for every one.",
+  );
+}
+
+function refusal(message: string, hint: string | undefined): PerdureError {
+  return new PerdureError("bad_request", message, hint === undefined ? {} : { hint });
+}

@@ -1,0 +1,40 @@
+/** Lists: pages of living agents by name, also for a caller who reaches some only. */
+import { agentIdSchema } from "@perdure/protocol";
+import type { ListResponse } from "@perdure/protocol";
+import { agentView, type Agent } from "./agent.ts";
+import type { ListQuery } from "./command.ts";
+import type { StateStore } from "./ports/state-store.ts";
+
+export async function listAgents(
+  state: StateStore,
+  { agents: only, ...query }: ListQuery,
+  nowMs: number,
+): Promise<ListResponse> {
+  const wanted = { ...query, limit: query.limit + 1 };
+  const found =
+    only === undefined ? await state.listAgents(wanted) : await listAmong(state, wanted, only);
+  const page = found.slice(0, query.limit);
+  return {
+    agents: page.map((agent) => agentView(agent, nowMs)),
+    next: found.length > page.length ? (page.at(-1)?.name ?? null) : null,
+  };
+}
+
+/** Those of a few names and ids are looked up one by one. */
+async function listAmong(
+  state: StateStore,
+  { tenant, prefix = "", state: wanted, after = "", limit }: Omit<ListQuery, "agents">,
+  only: readonly string[],
+): Promise<Agent[]> {
+  const found = new Map<string, Agent>();
+  for (const ref of only) {
+    const id = agentIdSchema.safeParse(ref);
+    const agent = id.success ? await state.agent(id.data) : await state.agentByName(tenant, ref);
+    if (agent?.tenant === tenant && agent.state !== "removed") found.set(agent.name, agent);
+  }
+  return [...found.values()]
+    .filter(({ name }) => name.startsWith(prefix) && name > after)
+    .filter((agent) => wanted === undefined || agent.state === wanted)
+    .sort((one, two) => (one.name < two.name ? -1 : 1))
+    .slice(0, limit);
+}
