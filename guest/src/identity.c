@@ -1,6 +1,11 @@
 /*
- * GENERATION and IDENTITY: what the host tells the guest about itself after a resume. Every file is
- * put in place by rename; what may lie on the disk is written in a child.
+ * GENERATION and IDENTITY: what the host tells the guest about itself after a resume.
+ *
+ * A generation's files are put in place by rename. An identity's are written over where they lie: all
+ * programs are frozen, and a VM that dies meanwhile was not let out and is made again. Neither is done in
+ * a child: after a wake a fork costs more than all else. What hangs on a disk or a mount that somebody
+ * inside has put there keeps everybody waiting, but then nobody is waiting for anything else, and the host
+ * gives up.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,16 +18,15 @@
 
 #include "agent.h"
 #include "errno_name.h"
-#include "job.h"
 #include "operation.h"
 #include "path.h"
 #include "random_name.h"
+#include "stream.h"
 #include "text_file.h"
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define PROC_MAGIC 0x9fa0
 #define HOSTNAME_MAX 64u
-#define DEADLINE_MS 30000u
 
 /* Held from the start: whatever is mounted over its path later, this tmpfs never makes us wait. */
 static int run_folder = -1;
@@ -93,7 +97,6 @@ static char *put_decimal(char *end, uint64_t number) {
   return end;
 }
 
-/* Not in a child: after a wake a fork costs more than all else between it and the thaw. */
 void operation_generation(uint32_t stream, const struct request *request) {
   if (!request_has(request, TAG_GENERATION) || !request_has(request, TAG_JSON)) {
     answer_status(stream, STATUS_BAD_REQUEST, "generation or json is missing");
@@ -148,7 +151,7 @@ static const char *check_identity(const struct request *request) {
   return NULL;
 }
 
-/* One line into a file that is replaced; a mount point in its place is written through. */
+/* One line into a file, in whatever is mounted in its place. */
 static bool put_line(const char *folder_path, const char *name, struct bytes text) {
   char line[128];
   if (text.length + 2 > sizeof line) return false;
@@ -157,14 +160,23 @@ static bool put_line(const char *folder_path, const char *name, struct bytes tex
   line[text.length + 1] = '\0';
   int folder = open(folder_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return false;
-  bool done = text_file_replace_at(folder, name, line, text.length + 1, 0644);
+  bool done = text_file_rewrite_at(folder, name, line, text.length + 1, 0644);
   if (!done && errno == EBUSY) {
     int fd = openat(folder, name, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW);
     done = fd >= 0 && write(fd, line, text.length + 1) == (ssize_t)text.length + 1;
     if (fd >= 0) close(fd);
   }
+  int problem = errno;
   close(folder);
+  errno = problem;
   return done;
+}
+
+/* Whether what lies over the kernel's boot id is our file, as it is now. */
+static bool is_bound(const char *source) {
+  struct stat bound, file;
+  return stat(BOOT_ID, &bound) == 0 && stat(source, &file) == 0 && bound.st_dev == file.st_dev &&
+         bound.st_ino == file.st_ino;
 }
 
 /* The kernel's boot id cannot be set, so a file with another is bound over it, once. */
@@ -174,7 +186,8 @@ static bool put_boot_id(struct bytes boot_id) {
   struct statfs facts;
   char source[256];
   snprintf(source, sizeof source, "%s/boot_id", agent.run_folder);
-  /* Rename made a new file, so an older binding is taken away first. */
+  if (is_bound(source)) return true;
+  /* Of a file that was replaced, or somebody else's: taken away first. */
   while (statfs(BOOT_ID, &facts) == 0 && facts.f_type != PROC_MAGIC) {
     if (umount2(BOOT_ID, MNT_DETACH) != 0) return false;
   }
@@ -191,33 +204,44 @@ static bool put_file(const struct request *file, char *path, size_t capacity) {
   if (folder < 0) return errno == ENOENT || errno == ENOTDIR;
   struct bytes bytes = request_has(file, TAG_BYTES) ? file->slice[TAG_BYTES] : (struct bytes){0};
   mode_t mode = (mode_t)(request_number(file, TAG_MODE, 0644) & 07777);
-  bool done = text_file_replace_at(folder, name, bytes.at, bytes.length, mode);
+  bool done = text_file_rewrite_at(folder, name, bytes.at, bytes.length, mode);
   int problem = errno;
   close(folder);
   errno = problem;
   return done;
 }
 
-static void put_identity(const struct request *request, struct answer_pipe *pipe) {
+static void answer_errno(uint32_t stream, const char *action, int problem) {
+  char message[128];
+  snprintf(message, sizeof message, "Cannot %s: %s", action, errno_name(problem));
+  answer_status(stream, problem == ENOSPC ? STATUS_DISK_FULL : STATUS_INTERNAL, message);
+}
+
+void operation_identity(uint32_t stream, const struct request *request) {
+  const char *problem = check_identity(request);
+  if (problem != NULL) {
+    answer_status(stream, STATUS_BAD_REQUEST, problem);
+    return;
+  }
   const char *etc = agent.is_test ? agent.run_folder : "/etc";
   struct bytes name = request->slice[TAG_HOSTNAME];
   if (request_has(request, TAG_HOSTNAME)) {
     if (!agent.is_test && sethostname((const char *)name.at, name.length) != 0) {
-      child_put_errno(pipe, "set the host name", errno);
+      answer_errno(stream, "set the host name", errno);
       return;
     }
     if (!put_line(etc, "hostname", name)) {
-      child_put_errno(pipe, "write hostname", errno);
+      answer_errno(stream, "write hostname", errno);
       return;
     }
   }
   if (request_has(request, TAG_MACHINE_ID) &&
       !put_line(etc, "machine-id", request->slice[TAG_MACHINE_ID])) {
-    child_put_errno(pipe, "write machine-id", errno);
+    answer_errno(stream, "write machine-id", errno);
     return;
   }
   if (request_has(request, TAG_BOOT_ID) && !put_boot_id(request->slice[TAG_BOOT_ID])) {
-    child_put_errno(pipe, "replace boot_id", errno);
+    answer_errno(stream, "replace boot_id", errno);
     return;
   }
   struct field_reader list = request_list(request);
@@ -228,21 +252,11 @@ static void put_identity(const struct request *request, struct answer_pipe *pipe
     const char *why = NULL;
     request_decode_fields(value, &file, &why);
     if (put_file(&file, path, sizeof path)) continue;
-    int problem = errno;
+    int failed = errno;
     static char message[3 * PATH_BYTES_MAX];
-    path_message(message, sizeof message, "write", path, problem);
-    child_put_status(pipe, path_status(problem), message);
+    path_message(message, sizeof message, "write", path, failed);
+    answer_status(stream, path_status(failed), message);
     return;
   }
-  child_put_status(pipe, STATUS_OK, NULL);
-}
-
-void operation_identity(uint32_t stream, const struct request *request) {
-  const char *problem = check_identity(request);
-  if (problem != NULL) {
-    answer_status(stream, STATUS_BAD_REQUEST, problem);
-    return;
-  }
-  struct job_plan plan = {.work = put_identity, .deadline_ms = DEADLINE_MS, .keep_running = true};
-  job_run(stream, request, &plan);
+  answer_status(stream, STATUS_OK, NULL);
 }

@@ -24,4 +24,11 @@ int text_file_draft_at(int folder, char *draft, mode_t mode);
 bool text_file_replace_at(int folder, const char *name, const void *bytes, size_t length,
                           mode_t mode);
 
+/*
+ * As text_file_replace_at, but written over the file that is there, if it is a plain one under one name with
+ * this mode: much less work for the kernel. For when nobody reads it meanwhile. False with errno.
+ */
+bool text_file_rewrite_at(int folder, const char *name, const void *bytes, size_t length,
+                          mode_t mode);
+
 #endif

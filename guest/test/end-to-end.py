@@ -1024,6 +1024,12 @@ def _(guest):
         assert file.read() == b"\0secret"
     assert os.stat(guest.path("etc/ssh/key")).st_mode & 0o777 == 0o600
     assert not os.path.exists(guest.path("no"))
+    before = os.stat(guest.path("hostname")).st_ino
+    link.call("IDENTITY", hostname="f2", machineId=machine_id[::-1], bootId=boot_id)
+    for name, text in [("hostname", "f2"), ("machine-id", machine_id[::-1])]:
+        with open(guest.path(name)) as file:
+            assert file.read() == text + "\n"
+    assert os.stat(guest.path("hostname")).st_ino == before
     fails("bad_request", link.call, "IDENTITY", machineId="XYZ")
     fails("bad_request", link.call, "IDENTITY", bootId="../../../etc/passwd")
     fails("bad_request", link.call, "IDENTITY", hostname="")

@@ -15,6 +15,7 @@ int main(void) {
   unit_known_timers();
   unit_figures();
   unit_random_names();
+  unit_text_files();
   unit_frozen_waits();
   return checks_report("unit");
 }

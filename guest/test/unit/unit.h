@@ -18,6 +18,7 @@ void unit_watch_trees(void);
 void unit_known_timers(void);
 void unit_figures(void);
 void unit_random_names(void);
+void unit_text_files(void);
 void unit_frozen_waits(void);
 
 #endif

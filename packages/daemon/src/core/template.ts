@@ -48,7 +48,7 @@ export async function ensureTemplate(
   const facts = await parts.substrate.facts({ tenant, shape, base, boot });
   // What may differ from one boot of the host to the next, or with an update of the VMM, is left out.
   const { tscKhz: _tsc, vmmVersion: _version, ...lasting } = facts;
-  const key = digestOf({ version: 1, image: image.id, substrate: lasting }) as Digest;
+  const key = digestOf({ version: 2, image: image.id, substrate: lasting }) as Digest;
   const found = await parts.templates.open(tenant, key);
   if (found !== null) return found;
   await parts.templates.build(
@@ -100,6 +100,8 @@ async function bootAndFreeze(
     await link.setClock(engineLimits.clockMs);
     if (image.rootfs !== null) await warm(link, image);
     const clock = await guestClockFacts(link);
+    // Nobody's: so that the files are there, and an agent's own has only to be written over it.
+    await link.setIdentity(await parts.identities.make("template"));
     await link.flush(engineLimits.flushMs);
     await link.freeze(engineLimits.freezeMs);
     await link.flush(engineLimits.flushFrozenMs);

@@ -1,9 +1,9 @@
 /**
  * The wake gate: what is set and checked between restoring bytes and letting an agent out (I4).
  *
- * The workload is frozen all the while and the link carries control operations only. Clock, entropy and
- * identity are set at once, in any order: each call costs the guest a wake-up. The generation file and the
- * report come last and are inside before anything thaws.
+ * The workload is frozen all the while and the link carries control operations only. Clock and entropy are
+ * set at once, in any order: each call costs the guest a wake-up. Then comes the identity. The generation file
+ * and the report come last and are inside before anything thaws.
  * What is refused here ends the attempt: nothing was let out, so the checkpoint may be tried again.
  */
 import { PerdureError, type GateCheck, type WakeReport } from "@perdure/protocol";
@@ -43,8 +43,9 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
     link.info(engineLimits.gateMs),
     link.setClock(engineLimits.gateMs),
     link.addEntropy(request.clock.randomBytes(entropyBytes)),
-    identity === null ? undefined : link.setIdentity(identity),
   ]);
+  // The guest agent does nothing else while it writes: beside it the clock would be set less exactly.
+  if (identity !== null) await link.setIdentity(identity);
   if (!info.frozen) await link.freeze(engineLimits.freezeMs);
   checks.push(checkFrozen(info.frozen, request.restored));
   checks.push(checkClock(clock), ...checkClockPlan(request.clocks, clock.movedMs), {
