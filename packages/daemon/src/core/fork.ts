@@ -13,7 +13,7 @@ import type { Agent } from "./agent.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { insertAgent, raiseNew } from "./create.ts";
 import { makeForkFolder, openedFork, type ForkSource } from "./fork-files.ts";
-import type { HotChild } from "./hot-children.ts";
+import { checksOf, type HotChild } from "./hot-children.ts";
 import { findCheckpoint } from "./keep.ts";
 import { verifiedChecks } from "./opened.ts";
 import { raise, type Origin } from "./raise.ts";
@@ -63,7 +63,7 @@ export function prepareFork(
 export function wakeFork(fork: Actor, source: ForkSource, hot: HotChild | null): Promise<void> {
   return raiseNew(fork, async () => {
     await fork.step("fork.inserted");
-    const start = hot === null ? await fromCheckpoint(fork, source) : fromHotChild(hot, source);
+    const start = hot === null ? await fromCheckpoint(fork, source) : fromHotChild(hot);
     await fork.step("fork.folder-made");
     await raise(fork, {
       ...start,
@@ -89,11 +89,6 @@ async function fromCheckpoint(fork: Actor, source: ForkSource): Promise<Start> {
   return { base, state, capturedOn, verified: verifiedChecks(opened), hot: null };
 }
 
-/** All that was made and verified when it was prepared. */
-function fromHotChild(hot: HotChild, { row }: ForkSource): Start {
-  const verified = [
-    ...hot.verified,
-    { check: "hot-child", outcome: "passed", detail: `Prepared from ${row.id}.` } as const,
-  ];
-  return { base: hot.base, state: null, capturedOn: null, verified, hot };
+function fromHotChild(hot: HotChild): Start {
+  return { base: hot.base, state: null, capturedOn: null, verified: checksOf(hot), hot };
 }

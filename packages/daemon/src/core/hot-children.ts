@@ -39,6 +39,12 @@ export interface HotChild {
   end(): Promise<void>;
 }
 
+/** What a wake report says of one that was taken: all was opened and verified when it was made. */
+export function checksOf({ verified, checkpoint }: HotChild): GateCheck[] {
+  const detail = `Prepared from ${checkpoint}.`;
+  return [...verified, { check: "hot-child", outcome: "passed", detail }];
+}
+
 export interface HotChildrenOptions {
   readonly clock: Clock;
   /** Of all agents at once. */

@@ -160,7 +160,8 @@ describe("restore", () => {
   });
 
   test("that fails leaves the agent asleep where it was, and a plain wake goes on from there", async () => {
-    world.faults.fail("machine.loadDevices");
+    // Once while it falls asleep, once after.
+    world.faults.fail("machine.loadDevices", "machine_failed", { times: 2 });
     await expect(world.execute(restore("a1", "ten"))).rejects.toMatchObject({
       hint: 'Agent "a1" is asleep as it was: "perdure wake a1" goes on from there',
     });
@@ -168,6 +169,38 @@ describe("restore", () => {
     expect(await world.agent("a1")).toMatchObject({ state: "asleep" });
     expect(reportOf(await world.execute(verb("wake", "a1"))).route).toBe("wake");
     expect(await counter()).toBe(15);
+  });
+
+  test("of an awake agent finds a machine that was made ready while it fell asleep", async () => {
+    const steps: string[] = [];
+    world.atStep = (step) => {
+      if (step === "sleep.published") steps.push(`published, ${world.host.processes.length} VMs`);
+      return null;
+    };
+    const report = reportOf(await world.execute(restore("a1", "ten")));
+    expect(report.checks.map(({ check }) => check)).toContain("hot-child");
+    // Its own, the one made ready, and the spare that is kept.
+    expect(steps).toEqual(["published, 3 VMs"]);
+    expect(await counter()).toBe(10);
+    await expectWhole(world);
+  });
+
+  test("where no machine could be made ready goes the way of any other", async () => {
+    world.faults.fail("machine.loadDevices");
+    const report = reportOf(await world.execute(restore("a1", "ten")));
+    expect(report.checks.map(({ check }) => check)).not.toContain("hot-child");
+    expect(await counter()).toBe(10);
+    await expectWhole(world);
+  });
+
+  test("whose sleep fails leaves the agent awake as it was, and no machine that was made ready", async () => {
+    world.faults.fail("checkpoints.write", "disk_full");
+    await expect(world.execute(restore("a1", "ten"))).rejects.toMatchObject({ code: "disk_full" });
+    await world.time.flush();
+    expect(await world.agent("a1")).toMatchObject({ state: "awake", generation: 1 });
+    expect(await counter()).toBe(15);
+    expect(world.host.processes.filter(({ guest }) => guest !== null)).toHaveLength(1);
+    await expectWhole(world);
   });
 
   test("is not cancelled by a call that arrives meanwhile; the call meets the restored agent", async () => {

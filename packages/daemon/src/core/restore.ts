@@ -16,7 +16,8 @@ import type { Actor } from "./actor.ts";
 import { arrival } from "./arrival.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { assertCompatible } from "./compatibility.ts";
-import type { HotChild } from "./hot-children.ts";
+import { keepHotChildren } from "./hot-child.ts";
+import { checksOf, type HotChild } from "./hot-children.ts";
 import { findCheckpoint, keepCheckpoint, keepDisk, settledBefore } from "./keep.ts";
 import { raise, type Origin } from "./raise.ts";
 import { sleep } from "./sleep.ts";
@@ -29,7 +30,7 @@ export async function restore(actor: Actor, wanted: string): Promise<WakeReport>
   const wasAwake = actor.agent.state === "awake";
   if (wasAwake) {
     await keepCheckpoint(actor, row, `restored-${actor.agent.generation}`);
-    await sleep(actor, { cancellable: false });
+    await sleepMeanwhile(actor, row);
   }
   try {
     const otherCut = await keepPresent(actor, row);
@@ -43,7 +44,32 @@ export async function restore(actor: Actor, wanted: string): Promise<WakeReport>
   }
 }
 
-/** All was opened and verified when it was prepared. */
+/**
+ * While the agent falls asleep a hot child of the checkpoint is made, unless there is one: what is left then is
+ * its let-out. Where none can be made, the way back is that of any restore.
+ */
+async function sleepMeanwhile(actor: Actor, row: CheckpointRow): Promise<void> {
+  const { hotChildren, log } = actor.parts;
+  const isMade =
+    hotChildren.ready(row.id, "restore") > 0 || !row.memory || !row.frozen
+      ? Promise.resolve(false)
+      : keepHotChildren(actor, row, "restore", 1).then(
+          () => true,
+          (error: unknown) => {
+            const { code, message } = PerdureError.from(error);
+            const facts = { agent: actor.id, code, message };
+            log("debug", "No machine was made ready for a restore", facts);
+            return false;
+          },
+        );
+  try {
+    await sleep(actor, { cancellable: false, beside: isMade.then(() => undefined) });
+  } catch (error) {
+    if (await isMade) await (await hotChildren.take(row.id, "restore"))?.end();
+    throw error;
+  }
+}
+
 async function fromHotChild(
   actor: Actor,
   row: CheckpointRow,
@@ -58,7 +84,7 @@ async function fromHotChild(
     hot,
     capturedOn: null,
     lowerLayers: row.layers,
-    verified: hot.verified,
+    verified: checksOf(hot),
     cut: cutOf(row),
     otherCut,
     headAfter: { checkpoint: row.id, continued: true },

@@ -31,12 +31,14 @@ export interface SleepOptions {
   readonly cancellable?: boolean;
   /** Default: its owner. */
   readonly because?: "asked" | "idle";
+  /** What goes on with the agent's files meanwhile: awaited before the machine ends and files are collected. */
+  readonly beside?: Promise<void>;
 }
 
 /** Puts an awake agent to sleep: its checkpoint is published, no process is left. Holds the lane. */
 export async function sleep(
   actor: Actor,
-  { cancellable = true, because = "asked" }: SleepOptions = {},
+  { cancellable = true, because = "asked", beside }: SleepOptions = {},
 ): Promise<void> {
   const { parts } = actor;
   const machine = actor.requireMachine();
@@ -112,6 +114,7 @@ export async function sleep(
     throw why;
   }
   await actor.step("sleep.published");
+  await beside;
   actor.detach("sleep");
   await machine.kill();
   await actor.step("sleep.machine-gone");
