@@ -37,6 +37,7 @@ export interface FakeServerOptions {
   readonly pingMs?: number;
   readonly tcp?: TcpListen | null;
   readonly daemonLog?: Log;
+  readonly wrapImages?: (images: FakeImages) => FakeImages;
 }
 
 export async function openFakeServer(
@@ -49,10 +50,11 @@ export async function openFakeServer(
     pingMs,
     tcp = null,
     daemonLog = () => undefined,
+    wrapImages = (images) => images,
   }: FakeServerOptions = {},
 ): Promise<FakeServer> {
   let shutdowns = 0;
-  const images = createFakeImages();
+  const images = wrapImages(createFakeImages());
   const health = (): Health => ({ version: "0.1.0", pid: process.pid, startedAtMs: 1.7e12, home });
   const server = await openApiServer({
     commands,

@@ -10,8 +10,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { WebSocket } from "ws";
-import { ATTACH_PROTOCOL, keyLimits, keyProtocol, routes } from "@perdure/protocol";
-import type { ApiRoute, CreatedKey, CreateKeyRequest } from "@perdure/protocol";
+import { ATTACH_PROTOCOL, keyLimits, keyProtocol } from "@perdure/protocol";
+import type { CreatedKey, CreateKeyRequest } from "@perdure/protocol";
 import { violations } from "../../../../test/contract/api/conformance.ts";
 import { openFakeServer } from "../../../../test/contract/api/fake-server.ts";
 import type { FakeServer } from "../../../../test/contract/api/fake-server.ts";
@@ -116,17 +116,6 @@ describe("who asks", () => {
     expect((await send("GET", "/v1/health", { token })).json()).toMatchObject({ home: folder });
     expect((await send("GET", "/v1/agents", { token })).json()).toEqual({ agents: [], next: null });
   });
-
-  it.each(Object.entries<ApiRoute>(routes).filter(([, { scope }]) => scope !== "none"))(
-    "is asked for a key by %s",
-    async (_operation, { method, path }) => {
-      const filled = path.replace(":process", "1").replace(":hold", "1").replace(/:\w+/g, "a1");
-      const answer = await send(method, filled);
-      expect(codeOf(answer)).toBe("unauthenticated");
-      expect(answer.headers["www-authenticate"]).toBe("Bearer");
-      expect(fake.commands.executed).toEqual([]);
-    },
-  );
 
   it("is asked for a key before it is told whether there is such a route", async () => {
     expect(codeOf(await send("GET", "/v2/nothing"))).toBe("unauthenticated");
@@ -240,25 +229,6 @@ describe("a key", () => {
 });
 
 describe("a scope", () => {
-  const rank = ["none", "read", "use", "admin"];
-  it.each(["read", "use", "admin"] as const)(
-    "%s allows its routes and no others",
-    async (scope) => {
-      const { token } = await makeKey({ scope });
-      for (const [operation, route] of Object.entries<ApiRoute>(routes)) {
-        if (operation === "shutdown") continue;
-        const filled = route.path
-          .replace(":process", "1")
-          .replace(":hold", "1")
-          .replace(/:\w+/g, "a1");
-        const query = operation === "events" ? "?follow=false" : "";
-        const answer = await send(route.method, filled + query, { token });
-        const isAllowed = rank.indexOf(scope) >= rank.indexOf(route.scope);
-        expect(answer.status === 403 && codeOf(answer) === "forbidden", operation).toBe(!isAllowed);
-      }
-    },
-  );
-
   it("says which one is needed", async () => {
     const { token } = await makeKey({ scope: "read" });
     const answer = await send("DELETE", "/v1/agents/a1", { token });
