@@ -169,7 +169,10 @@ async function cutAndPublish(
 
     const cutPublished = actor.attendance?.cutBegins();
     const startMs = parts.clock.monotonicMs();
-    const cut = await captureRunning(actor, machine, link, nextTop);
+    const cut = await captureRunning(actor, machine, link, nextTop, async () => {
+      await actor.save({ lease });
+      await parts.checkpoints.removeLayer(actor.id, nextTop);
+    });
     const pauseMs = Math.round((parts.clock.monotonicMs() - startMs) * 100) / 100;
     await actor.step("checkpoint.thawed");
     // What is left writes what was captured: the agent goes on, and whoever calls is answered.
@@ -221,19 +224,27 @@ interface RunningCut {
   readonly clean: boolean;
 }
 
-/** The pause of a live checkpoint: freeze, stop, copy, switch the disk's top, go on. */
+/**
+ * The pause of a live checkpoint: freeze, stop, copy, switch the disk's top, go on.
+ *
+ * @param takeBack forgets the recorded layer, where it failed before the disk was touched: a workload that does not
+ *   freeze must not make the chain longer with every try
+ */
 async function captureRunning(
   actor: Actor,
   machine: Machine,
   link: GuestLink,
   nextTop: LayerId,
+  takeBack: () => Promise<void>,
 ): Promise<RunningCut> {
   const layerPath = actor.parts.checkpoints.layerPath(actor.id, nextTop);
+  let mayBeSwitched = false;
   try {
     link.hold();
     await link.freeze(engineLimits.freezeMs);
     await actor.step("checkpoint.frozen");
     const clean = await flushed(link, engineLimits.flushFrozenMs);
+    mayBeSwitched = true;
     const cut = await machine.cut(layerPath);
     await actor.step("checkpoint.layer-switched");
     // The thaw waits in the link when the guest goes on.
@@ -244,6 +255,8 @@ async function captureRunning(
   } catch (error) {
     // Where it cannot go on, the machine's own event says that it crashed.
     await goOn(actor, machine).catch(() => undefined);
+    // An empty layer that stays recorded costs nothing but length.
+    if (!mayBeSwitched) await takeBack().catch(() => undefined);
     throw error;
   }
 }
