@@ -91,6 +91,37 @@ describe("C24 a VMM that dies", () => {
     }
   });
 
+  test.each([
+    ["ask", "disk", "before the crash", 16],
+    ["ask", "checkpoint", "after it", 11],
+    ["disk", "checkpoint", "before the crash", 11],
+    ["checkpoint", "disk", "after it", 16],
+  ] as const)(
+    "with onCrash %s is recovered as its owner says later: %s, %s",
+    async (first, later, when, counted) => {
+      const set = { kind: "configure", tenant: "default", agent: "a1", onCrash: later } as const;
+      await world.execute(create("a1", first));
+      await count(world, "a1", 10);
+      await world.execute(verb("checkpoint", "a1"));
+      await count(world, "a1", 5);
+      if (when === "before the crash") await world.execute(set);
+      await kill();
+      if (when === "after it") await world.execute(set);
+      await world.execute(verb("wake", "a1"));
+      expect(await count(world, "a1")).toBe(counted);
+      await expectWhole(world);
+    },
+  );
+
+  test("with onCrash set to ask later is asked for", async () => {
+    await world.execute(create("a1"));
+    await world.execute({ kind: "configure", tenant: "default", agent: "a1", onCrash: "ask" });
+    await world.execute(verb("checkpoint", "a1"));
+    await kill();
+    await expect(world.execute(verb("wake", "a1"))).rejects.toMatchObject({ code: "agent_failed" });
+    expect((await world.agent("a1")).state).toBe("failed");
+  });
+
   test("that never was checkpointed is recovered from its disk", async () => {
     await world.execute(create("a1"));
     await count(world, "a1", 10);
