@@ -95,6 +95,12 @@ async function setUp(under: DaemonUnderTest, verb: string, name: string): Promis
   const reached = await ramCount(under, name);
   if (verb === "restore") await frozenInTime(() => client.checkpoint(name, { name: "kept" }));
   if (verb === "wake") await client.sleep(name);
+  if (verb === "flatten") {
+    await client.sleep(name);
+    // More than the layer below holds, so that the two become one.
+    await under.sh(name, "head -c 16777216 /dev/urandom > /home/user/large; sync");
+    await client.sleep(name);
+  }
   if (verb === "cold-start") await client.stop(name);
   return reached;
 }
@@ -134,6 +140,7 @@ async function act(under: DaemonUnderTest, verb: string, name: string): Promise<
       await client.wake(name);
     },
     fork: () => frozenInTime(() => client.fork(name, `${name}-fork`)),
+    flatten: () => client.gc(name),
     remove: () => client.remove(name),
   };
   const call = calls[verb];

@@ -1,7 +1,9 @@
 /** The disk of an agent that slept often: many layers, and the same bytes. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import type { Freed } from "@perdure/sdk";
 import { countsOn, readCount, startCounter } from "./counter.ts";
 import { DaemonUnderTest } from "./daemon-under-test.ts";
+import { machinesOf } from "./host-view.ts";
 
 describe("many disk layers", () => {
   const under = new DaemonUnderTest();
@@ -39,5 +41,30 @@ describe("many disk layers", () => {
     expect(await under.sh("often", "cat /dev/shm/value-* | tr -d '\\n'")).toBe("abcdefghijkl");
     const pieces = await under.sh("often", "fold -w4096 /home/user/pieces | cut -c1 | tr -d '\\n'");
     expect(pieces).toBe("lkji".repeat(32));
+  });
+
+  test("C11 a gc of the sleeping agent makes them few; its memory and disk are what they were", async () => {
+    const { client } = under;
+    await client.create({ name: "rests" });
+    await startCounter(under, "rests");
+    const digests = "sha256sum /home/user/one /home/user/two /home/user/large";
+    // The last is larger than all that lies between it and the image, so that all of that is merged.
+    for (const [file, bytes] of Object.entries({ one: 65_536, two: 65_536, large: 16_777_216 })) {
+      await under.sh("rests", `head -c ${bytes} /dev/urandom > /home/user/${file}; sync`);
+      if (file !== "large") await client.sleep("rests");
+    }
+    const digest = await under.sh("rests", digests);
+    const before = await readCount(under, "rests");
+    await client.sleep("rests");
+    const { code, stdout } = await under.perdure(["gc", "rests", "--json"]);
+    expect(code).toBe(0);
+    const { agents } = JSON.parse(stdout) as { agents: Freed[] };
+    expect(agents).toMatchObject([{ notice: null, layers: { before: 4, after: 2 } }]);
+    expect(agents[0]?.freedBytes).toBeGreaterThan(16_777_216);
+    expect(machinesOf(under, (await client.show("rests")).id)).toEqual([]);
+    expect((await under.perdure(["verify", "rests"])).code).toBe(0);
+    await countsOn(under, "rests", before.count);
+    expect((await readCount(under, "rests")).pid).toBe(before.pid);
+    expect(await under.sh("rests", digests)).toBe(digest);
   });
 });

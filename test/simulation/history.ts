@@ -49,6 +49,7 @@ const anyStateAfter: ReadonlySet<Command["kind"]> = new Set([
   "end-hold",
   "release",
   "hot",
+  "gc",
 ]);
 
 export class History {
@@ -102,7 +103,7 @@ export class History {
     if (!there && random.chance(0.8)) {
       return create(name, random.pick(["checkpoint", "checkpoint", "disk", "ask"] as const));
     }
-    switch (random.below(25)) {
+    switch (random.below(26)) {
       case 0:
         return create(name);
       case 1:
@@ -144,6 +145,8 @@ export class History {
           random.pick(["fork", "restore"] as const),
           random.below(3),
         );
+      case 22:
+        return verb("gc", name);
       case 14:
         return drop(name, await this.#drawCheckpoint(name));
       case 11:

@@ -258,6 +258,7 @@ export class MemoryCheckpointStore implements CheckpointStore {
   ): Promise<number> {
     return this.#do("collect", () => {
       const folder = this.#require(agent);
+      const before = storedBytesOf(folder);
       const layers = new Set(keepLayers);
       const bases = new Set<Digest>(keepBases);
       for (const id of keep) {
@@ -279,15 +280,12 @@ export class MemoryCheckpointStore implements CheckpointStore {
         this.#files.all.delete(ownBasePath(agent, base));
       }
       folder.partial.clear();
-      return 0;
+      return before - storedBytesOf(folder);
     });
   }
 
   storedBytes(agent: AgentId): Promise<number> {
-    return this.#do("storedBytes", () => {
-      const { checkpoints, layers } = this.#require(agent);
-      return checkpoints.size * PAGE_BYTES + layers.size;
-    });
+    return this.#do("storedBytes", () => storedBytesOf(this.#require(agent)));
   }
 
   async close(): Promise<void> {
@@ -381,4 +379,8 @@ function mismatch(checkpoint: CheckpointId, part: string): PerdureError {
   return new PerdureError("checkpoint_digest_mismatch", `${checkpoint}: ${part} changed`, {
     details: { part },
   });
+}
+
+function storedBytesOf({ checkpoints, layers }: AgentFolder): number {
+  return checkpoints.size * PAGE_BYTES + layers.size;
 }

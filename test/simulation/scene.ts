@@ -19,7 +19,8 @@ export const wakeAt = (agent: string, wakeAtMs: number | null) =>
 export const quarantine = (agent: string, reason = "a test") =>
   ({ kind: "quarantine", tenant: "default", agent, reason }) as const;
 
-type Plain = "sleep" | "wake" | "checkpoint" | "stop" | "start" | "recover" | "release" | "remove";
+type Plain =
+  "sleep" | "wake" | "checkpoint" | "gc" | "stop" | "start" | "recover" | "release" | "remove";
 
 export function verb<K extends Plain>(kind: K, agent: string): Command & { kind: K } {
   return { kind, tenant: "default", agent } as Command & { kind: K };
@@ -48,6 +49,16 @@ export const checkpoint = (agent: string, name: string) =>
 
 export const exec = (agent: string, ...argv: string[]) =>
   ({ kind: "exec", tenant: "default", agent, argv, env: {}, user: "user", stdin: false }) as const;
+
+/** Checkpoints that fail leave layers behind, and the next sleep cannot merge them: the chain grows. */
+export async function growChain(world: World, agent: string, by = 6): Promise<void> {
+  for (let i = 0; i < by; i++) {
+    await count(world, agent, 1);
+    world.faults.fail("machine.addLayer");
+    await world.execute(checkpoint(agent, `failed-${i}`)).catch(() => undefined);
+    world.faults.clear();
+  }
+}
 
 /** Runs a short program inside and gives its output and exit code. */
 export async function outputOf(

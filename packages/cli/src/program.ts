@@ -7,6 +7,7 @@ import { addDaemonCommand } from "./command/daemon.ts";
 import { addDoctorCommand } from "./command/doctor.ts";
 import { addEventsCommand } from "./command/events.ts";
 import { addExecCommand } from "./command/exec.ts";
+import { addGcCommand } from "./command/gc.ts";
 import { addImageCommands } from "./command/image.ts";
 import { addKeyCommands } from "./command/key.ts";
 import { addListCommand } from "./command/list.ts";
@@ -49,6 +50,7 @@ export function createProgram(json: boolean): Command {
   addReportCommand(program);
   addVerifyCommand(program);
   addTransferCommands(program);
+  addGcCommand(program);
   addEventsCommand(program);
   addImageCommands(program);
   addKeyCommands(program);

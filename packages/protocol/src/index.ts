@@ -7,6 +7,7 @@ export * from "./duration.ts";
 export * from "./error.ts";
 export * from "./file.ts";
 export * from "./event.ts";
+export * from "./gc.ts";
 export * from "./id.ts";
 export * from "./image.ts";
 export * from "./key.ts";

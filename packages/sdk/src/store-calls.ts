@@ -1,6 +1,6 @@
 /** What an agent has stored. */
 import { PASSPHRASE_HEADER, pathOf, routes, SIGNER_HEADER } from "@perdure/protocol";
-import type { ImportResponse } from "@perdure/protocol";
+import type { Freed, ImportResponse } from "@perdure/protocol";
 import { encodeBase64 } from "./bytes.ts";
 import { RestCalls } from "./rest-calls.ts";
 import type { CallOptions } from "./transport.ts";
@@ -76,6 +76,19 @@ export class StoreCalls extends RestCalls {
       {},
       { query: { name }, body: file, headers: passphraseHeaders(passphrase), ...call },
     );
+  }
+
+  /**
+   * Frees what cuts would free later: disk layers that can become one do, and what no checkpoint that is kept
+   * needs is removed. An agent that rests stays at rest; with a large disk this takes a while.
+   *
+   * @throws `agent_not_found`
+   * @example
+   * const { freedBytes, layers } = await perdure.gc("a1");
+   * console.log(freedBytes, layers.before, layers.after);
+   */
+  gc(agent: string, options: CallOptions = {}): Promise<Freed> {
+    return this.call(routes.gc, { agent }, options);
   }
 }
 

@@ -199,6 +199,12 @@ export function createFakeCommands(): FakeCommands {
       processOf(command).resize(command);
       return undefined;
     },
+    gc: async (command) => {
+      await Promise.resolve();
+      const { id: agent, name, storedBytes } = find(command).view;
+      const layers = { before: 3, after: 2 };
+      return { agent, name, freedBytes: 4096, storedBytes, layers, notice: null };
+    },
     makeFolder: async (command) => {
       await Promise.resolve();
       awake(command).files.makeFolder(command);

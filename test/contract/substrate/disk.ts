@@ -1,5 +1,5 @@
 /** Layers of a disk: what is covered stays, and what is merged reads the same. */
-import { readFile } from "node:fs/promises";
+import { readFile, rm } from "node:fs/promises";
 import { expect, test } from "vitest";
 import { refuses } from "../refusal.ts";
 import { sha256 } from "./cut-bytes.ts";
@@ -41,5 +41,29 @@ export function diskTests(rig: SubstrateRig): void {
     await refuses(machine.mergeLayers(below, chain.layerPaths.at(-1) ?? ""), "machine_failed");
     await machine.mergeLayers(below, next);
     expect(await guest.readDisk(0, DISK_BYTES)).toBe(onDisk);
+  });
+
+  test("layers are merged by a machine that never runs, whole once it is paused", async () => {
+    const { machine, guest, chain } = await rig.wake(rig.template);
+    const onDisk = await guest.writeDisk(0, DISK_BYTES, 21);
+    await machine.pause();
+    const second = await rig.subject.newLayer();
+    await machine.addLayer(second);
+    await machine.kill();
+    const [below, ...between] = [...chain.layerPaths, second];
+    const top = await rig.subject.newLayer();
+    const zero = { ...rig.spec, base: { kind: "zero" } } as const;
+    const all = { imagePath: null, layerPaths: [below, ...between, top] };
+    const merger = rig.mine(await rig.substrate.bootCold(zero, all));
+    await merger.mergeLayers(below, top);
+    await merger.pause();
+    await merger.kill();
+    for (const path of between) await rm(path);
+    const layerPaths = [below, top, await rig.subject.newLayer()];
+    const cold = rig.mine(await rig.substrate.bootCold(zero, { imagePath: null, layerPaths }));
+    const reader = rig.guestOf(cold);
+    await cold.run();
+    await reader.ready();
+    expect(await reader.readDisk(0, DISK_BYTES)).toBe(onDisk);
   });
 }

@@ -141,3 +141,9 @@ describe("export and import", () => {
     });
   });
 });
+
+it("tells what a collection freed", async () => {
+  const freed = await client.gc("a1");
+  expect(freed).toMatchObject({ name: "a1", freedBytes: 4096, layers: { before: 3, after: 2 } });
+  await expect(client.gc("nobody")).rejects.toMatchObject({ code: "agent_not_found" });
+});

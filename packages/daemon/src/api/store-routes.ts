@@ -52,6 +52,10 @@ export function storeRoutes(server: FastifyInstance, { commands, closing }: Rout
       .send(Readable.from(file.bytes, { objectMode: false }));
   });
 
+  serve(server, routes.gc, ({ tenant, params }) =>
+    commands.execute({ kind: "gc", tenant, ...params }),
+  );
+
   server.register((scope, _options, done) => {
     scope.removeAllContentTypeParsers();
     scope.addContentTypeParser("*", (_request, body, parsed) => {

@@ -11,6 +11,7 @@ import { assertAgentNameFree } from "./create.ts";
 import { drop } from "./drop.ts";
 import { forkPoint, prepareFork, wakeFork } from "./fork.ts";
 import { forkSource, type ForkSource } from "./fork-files.ts";
+import { gc } from "./gc.ts";
 import { configure, endHold, hold } from "./hold.ts";
 import { keepHotChildren } from "./hot-child.ts";
 import { changeFiles } from "./inside-file.ts";
@@ -35,6 +36,8 @@ export interface Door {
   /** For a call that needs the agent awake. */
   readonly wakeForCall: (actor: Actor) => Promise<void>;
   withAgent<T>(id: AgentId, work: (actor: Actor) => Promise<T>): Promise<T>;
+  /** The daemon stops: what takes long ends. */
+  readonly closing: AbortSignal;
   /** `work` on an agent whose row was just stored. */
   raiseNew<T>(id: AgentId, work: (actor: Actor) => Promise<T>): Promise<T>;
 }
@@ -143,6 +146,11 @@ export async function carryOut(
       return alone(() => forkAll(actor, command, door));
     case "hot":
       return alone(() => keepHot(actor, command));
+    case "gc":
+      return alone(() => {
+        ruleFor("gc", actor.agent);
+        return gc(actor, door.closing);
+      });
     case "remove":
       await door.aloneWithoutMachine(actor, async () => {
         ruleFor("remove", actor.agent);

@@ -11,6 +11,7 @@ import type {
   CheckpointView,
   DoctorReport,
   Exit,
+  Freed,
   Hold,
   HotView,
   LetOut,
@@ -139,6 +140,11 @@ export interface Drop extends Target {
   readonly checkpoint: string;
 }
 
+/** Merges disk layers where that makes fewer, and removes what no checkpoint that is kept needs. */
+export interface Gc extends Target {
+  readonly kind: "gc";
+}
+
 /** Powers off, keeps the disk. */
 export interface Stop extends Target {
   readonly kind: "stop";
@@ -187,6 +193,7 @@ export type Command =
   | Drop
   | Fork
   | KeepHot
+  | Gc
   | Stop
   | Start
   | Recover
@@ -212,6 +219,7 @@ export interface Results {
   /** Of the new agents, in the order of their names. */
   fork: readonly LetOut[];
   hot: HotView;
+  gc: Freed;
   stop: AgentView;
   start: LetOut;
   recover: LetOut;

@@ -38,6 +38,8 @@ import type {
 } from "./command.ts";
 import { firstWake, prepare } from "./create.ts";
 import { openExport } from "./export.ts";
+import { flattenDisk, isChainLong } from "./flatten.ts";
+import { Flattener } from "./flattener.ts";
 import type { FileCommands, FileWrite, PathTarget, WatchEvent } from "./file-command.ts";
 import { prepareImport, takeIn } from "./import.ts";
 import * as insideFile from "./inside-file.ts";
@@ -75,11 +77,13 @@ export class Engine implements Commands {
   readonly #settling = new Set<AgentId>();
   readonly #closing = new AbortController();
   readonly #alarm: Alarm;
+  readonly #flattener: Flattener;
 
   constructor(parts: Parts, doctor: () => Promise<DoctorReport>) {
     this.#parts = parts;
     this.#doctor = doctor;
     this.#alarm = new Alarm(parts, this.#wakeDue, this.#closing.signal);
+    this.#flattener = new Flattener(parts, this.#flatten, this.#closing.signal);
     parts.state.onReserve?.((held) =>
       held
         ? parts.log("info", "There is room on the disk again; new agents are taken on")
@@ -138,6 +142,7 @@ export class Engine implements Commands {
       this.#alone(actor, work, true, (error) => giveUp(actor, error)),
     wakeForCall: (actor) => this.#wakeForCall(actor),
     withAgent: (id, work) => this.#hold(id, work),
+    closing: this.#closing.signal,
     raiseNew: (id, work) => this.#raiseNew(id, work),
   };
 
@@ -266,6 +271,18 @@ export class Engine implements Commands {
       ),
     );
 
+  /** For the flattener. */
+  readonly #flatten = (id: AgentId): Promise<void> =>
+    this.#hold(id, (actor) =>
+      this.#alone(
+        actor,
+        async () => {
+          if (isChainLong(actor.agent)) await flattenDisk(actor, this.#closing.signal);
+        },
+        false,
+      ),
+    );
+
   /** For a call that needs the agent awake. */
   readonly #wakeForCall = async (actor: Actor): Promise<void> => {
     const wakeIfAsleep = async (): Promise<void> => {
@@ -369,7 +386,10 @@ export class Engine implements Commands {
       return await work(await slot.actor);
     } finally {
       slot.users--;
-      if (slot.loaded !== null && isLeft(slot.loaded)) void this.#settleLater(id);
+      if (slot.loaded !== null) {
+        if (isLeft(slot.loaded)) void this.#settleLater(id);
+        this.#flattener.look(slot.loaded.agent);
+      }
       this.#forgetIdle();
     }
   }

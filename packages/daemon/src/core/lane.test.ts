@@ -117,3 +117,30 @@ test("a verb that lets calls in runs beside them, and beside no other verb", asy
   await Promise.all(done);
   expect(lane.idle).toBe(true);
 });
+
+test("work is told when someone waits behind it, also one that was there before", async () => {
+  const lane = new Lane();
+  const log: string[] = [];
+  const [a, b] = [work(log, "a"), work(log, "b")];
+  const done = [lane.exclusive(a.run)];
+  const undo = lane.onWaiting(() => log.push("someone"));
+  await settle();
+  expect(log).toEqual(["+a"]);
+  done.push(lane.exclusive(b.run));
+  lane.onWaiting(() => log.push("late"))();
+  undo();
+  done.push(lane.exclusive(b.run));
+  a.end();
+  b.end();
+  await Promise.all(done);
+  expect(log).toEqual(["+a", "someone", "late", "-a", "+b", "-b", "+b", "-b"]);
+});
+
+test("work that begins at once disturbs nobody", async () => {
+  const lane = new Lane();
+  let told = 0;
+  lane.onWaiting(() => told++);
+  await lane.exclusive(() => Promise.resolve());
+  await lane.shared(() => Promise.resolve());
+  expect(told).toBe(0);
+});

@@ -18,6 +18,7 @@ interface Turn {
 
 export class Lane {
   #queue: Turn[] = [];
+  readonly #onWaiting = new Set<() => void>();
   #sharedRunning = 0;
   /** The exclusive verb under way, and whether calls run beside it. */
   #exclusive: "none" | "alone" | "with-calls" = "none";
@@ -25,6 +26,13 @@ export class Lane {
   /** Calls waiting that would rather have the agent awake. */
   get waiting(): number {
     return this.#queue.filter((turn) => turn.urgent).length;
+  }
+
+  /** Calls `listener` whenever someone begins to wait, and now where someone does. Returns the undo. */
+  onWaiting(listener: () => void): () => void {
+    this.#onWaiting.add(listener);
+    if (this.#queue.length > 0) listener();
+    return () => this.#onWaiting.delete(listener);
   }
 
   /** Whether a verb has the lane or waits for it. */
@@ -67,8 +75,10 @@ export class Lane {
 
   #enter(exclusive: boolean, urgent: boolean): Promise<void> {
     return new Promise((start) => {
-      this.#queue.push({ exclusive, urgent, start });
+      const turn = { exclusive, urgent, start };
+      this.#queue.push(turn);
       this.#admit();
+      if (this.#queue.includes(turn)) for (const listener of [...this.#onWaiting]) listener();
     });
   }
 

@@ -18,6 +18,7 @@ export type Verb =
   | "fork"
   | "hot"
   | "export"
+  | "gc"
   | "stop"
   | "start"
   | "recover"
@@ -49,6 +50,7 @@ const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
   fork: row("does", "does", "does", "does", "does"),
   hot: row("does", "does", "does", "does", "does"),
   export: row("does", "does", "does", "does", "does"),
+  gc: row("does", "does", "does", "does", "does"),
   stop: row("does", "wakes", "nothing", "refuses", "refuses"),
   start: row("nothing", "refuses", "does", "refuses", "refuses"),
   recover: row("refuses", "does", "does", "does", "does"),

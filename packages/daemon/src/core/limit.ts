@@ -66,6 +66,9 @@ export const engineLimits = {
   alarmRetryMsMax: 300_000,
   /** From what a dying VM breaks first (its link, its monitor, its memory) until its end is known. */
   endKnownMs: 250,
+  /** How long an agent rests before a long chain of its disk is shortened; doubled with each try that failed. */
+  flattenAfterMs: 600_000,
+  flattenAfterMsMax: 24 * 3_600_000,
   /** Checkpoints in one export. */
   exportCheckpointsMax: 256,
   /** Room asked for beyond the captured pages: device state, page map, manifest, layer. */

@@ -86,7 +86,7 @@ export function rowOf(
 /** Names the store's durable steps after the verb. */
 export function storeStep(
   actor: Actor,
-  verb: "sleep" | "checkpoint" | "stop",
+  verb: "sleep" | "checkpoint" | "stop" | "flatten",
 ): (step: string) => Promise<void> {
   return async (step) => {
     const name = `${verb}.${step}`;

@@ -12,6 +12,7 @@ import {
   create,
   exported,
   fork,
+  growChain,
   inPieces,
   recover,
   restore,
@@ -21,7 +22,7 @@ import { World, type CrashTarget } from "../../../../test/simulation/world.ts";
 import type { Command } from "./command.ts";
 import { steps, type Step } from "./step.ts";
 
-type Deed = Command | "crash" | "leave by a file";
+type Deed = Command | "crash" | "leave by a file" | "many layers";
 /** What is cut short: a command, or an agent that comes back by its file. */
 type Act = Command | "come by a file";
 
@@ -44,6 +45,7 @@ const scenes: Readonly<Record<string, readonly [Deed[], Act]>> = {
   recover: [[...lived, "crash"], recover("a1", "checkpoint")],
   restore: [[...lived.slice(0, 3), checkpoint("a1", "kept")], restore("a1", "kept")],
   fork: [lived, fork("a1", "a2")],
+  flatten: [[...lived.slice(0, 3), "many layers", verb("sleep", "a1")], verb("gc", "a1")],
   import: [[...lived, verb("sleep", "a1"), "leave by a file"], "come by a file"],
   remove: [lived, verb("remove", "a1")],
 };
@@ -142,6 +144,8 @@ async function sceneOf(name: string): Promise<[World, (world: World) => Promise<
     if (deed === "leave by a file") {
       file = await exported(world, "a1", { all: true });
       await world.execute(verb("remove", "a1"));
+    } else if (deed === "many layers") {
+      await growChain(world, "a1", 10);
     } else if (deed === "crash") {
       (await world.process("a1")).happen("exited");
       await world.time.flush();

@@ -1,6 +1,7 @@
 /** What an agent has stored. */
 import { z } from "zod";
 import { agentRefSchema } from "../api.ts";
+import { freedSchema } from "../gc.ts";
 import { digestSchema } from "../id.ts";
 import {
   exportQuerySchema,
@@ -55,5 +56,15 @@ export const storeRoutes = {
     // The name is taken once: a repeat whose first answer is not known makes no second agent.
     repeat: "again",
     scope: "admin",
+  },
+  gc: {
+    method: "POST",
+    path: "/v1/agents/:agent/gc",
+    summary: "Merge disk layers where that makes fewer, and remove what no checkpoint needs.",
+    params: agent,
+    status: 200,
+    answers: [json(freedSchema)],
+    mutates: true,
+    scope: "use",
   },
 } as const satisfies Record<string, ApiRoute>;
