@@ -98,13 +98,11 @@ export async function readImport(
 ): Promise<AgentImport> {
   const chunks = await Array.fromAsync(bytes);
   await parts.life.pass();
-  let written: Written;
   try {
-    written = JSON.parse(Buffer.concat(chunks).toString()) as Written;
+    return new MemoryImport(parts, JSON.parse(Buffer.concat(chunks).toString()) as Written);
   } catch (error) {
     throw new PerdureError("export_invalid", "The file cannot be imported", { cause: error });
   }
-  return new MemoryImport(parts, written);
 }
 
 class MemoryImport implements AgentImport {

@@ -31,7 +31,8 @@ export class Timeline {
   /** The clock of one daemon: its waits end with its life. */
   clock(life: Life): Clock {
     return {
-      nowMs: () => this.nowMs,
+      // Timers may be due between two milliseconds; a host's clock tells none of that.
+      nowMs: () => Math.floor(this.nowMs),
       monotonicMs: () => this.nowMs - this.#startMs,
       randomBytes: (count) => this.#random.bytes(count),
       wait: async (ms, signal) => {

@@ -1,4 +1,5 @@
 /** Every error leaves as an `ErrorBody` with the status of its code, whoever raised it. */
+import type { ServerResponse } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { apiLimits, PerdureError } from "@perdure/protocol";
 
@@ -64,6 +65,17 @@ export function rawErrorAnswer(error: { readonly code?: string }): string {
     "",
     body,
   ].join("\r\n");
+}
+
+/** Of `expect:`, in a request of which nothing else was looked at. */
+export function refuseExpectation(response: ServerResponse): void {
+  const error = new PerdureError(
+    "bad_request",
+    'Cannot do what the request expects: only "100-continue" is known',
+    { details: { field: "headers.expect" } },
+  );
+  const headers = { "content-type": "application/json", connection: "close" };
+  response.writeHead(error.status, headers).end(JSON.stringify(error));
 }
 
 function facts(error: unknown): { code?: unknown; statusCode?: unknown; message: string } {

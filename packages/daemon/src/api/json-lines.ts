@@ -17,9 +17,11 @@ export interface JsonLines<T> {
   readonly closing?: { readonly signal: AbortSignal; readonly last: object };
 }
 
-/** Answers with the lines. */
+/** Answers with the lines; the head goes out at once, however long the first line takes. */
 export function sendLines(reply: FastifyReply, lines: Readable): FastifyReply {
-  return reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
+  void reply.type("application/x-ndjson").header("cache-control", "no-store").send(lines);
+  reply.raw.flushHeaders();
+  return reply;
 }
 
 /** Ends with a last value, `end`, `error`, or what `closing` says. */

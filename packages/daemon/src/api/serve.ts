@@ -109,7 +109,10 @@ function callOf(entry: ApiRoute, request: FastifyRequest, reply: FastifyReply): 
     params: parse(entry.params ?? z.looseObject({}), request.params, "path"),
     query: parse(entry.query ?? emptyRequestSchema, request.query, "query"),
     headers: entry.headers === undefined ? {} : parse(entry.headers, request.headers, "headers"),
-    body: bodySchema === null ? {} : parse(bodySchema, request.body ?? {}, "body"),
+    body:
+      bodySchema === null
+        ? {}
+        : parse(bodySchema, request.body === undefined ? {} : request.body, "body"),
     upload: new Upload(request.raw),
     request,
     reply,

@@ -253,6 +253,13 @@ describe("requests that do not fit", () => {
       { headers: json, body: "null" },
       "bad_request",
     ],
+    [
+      "null as body of a verb",
+      "POST",
+      "/v1/agents/a1/wake",
+      { headers: json, body: "null" },
+      "bad_request",
+    ],
     ["no body of a create", "POST", "/v1/agents", {}, "bad_request"],
     [
       "a large body",
@@ -355,6 +362,15 @@ describe("requests that do not fit", () => {
     expect((await send("GET", "/v1/health")).status).toBe(200);
   });
 
+  it("refuses to do what it does not know is expected, in words", async () => {
+    const answer = await send("GET", "/v1/agents", { headers: { expect: "nothing" } });
+    expect(answer.status).toBe(400);
+    expect(answer.json()).toMatchObject({
+      code: "bad_request",
+      details: { field: "headers.expect" },
+    });
+  });
+
   it("keeps bodies, queries and headers out of the log", async () => {
     await send("GET", "/v1/agents/a1/files?path=/hunter2", {
       headers: { authorization: "hunter2" },
@@ -387,6 +403,12 @@ describe("processes", () => {
     ]);
     const rest = lines((await send("GET", outputPath(process, 4))).text);
     expect(rest[0]).toEqual({ type: "output", stream: "stderr", offset: 4, data: "d28=" });
+  });
+
+  it("answers the head at once, however long a program is silent", async () => {
+    const response = await open("GET", outputPath(await exec("sleep", "600")));
+    expect(response.statusCode).toBe(200);
+    response.destroy();
   });
 
   it("carries stdin, ends it, and refuses it after", async () => {

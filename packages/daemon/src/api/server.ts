@@ -4,6 +4,7 @@
  * Neighbours: the routes beside it, `core/command.ts` for what they call. The log gets the pattern of
  * a route, never a body, a query or a header: those may hold secrets.
  */
+import type { ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import Fastify from "fastify";
 import type { FastifyInstance, FastifyServerOptions } from "fastify";
@@ -21,7 +22,13 @@ import { daemonRoutes } from "./daemon-routes.ts";
 import type { DaemonFacts } from "./daemon-routes.ts";
 import { createKeyDoor, guard, socketDoor } from "./door.ts";
 import type { Door } from "./door.ts";
-import { rawErrorAnswer, sendError, sendNotFound, toPerdureError } from "./error-answer.ts";
+import {
+  rawErrorAnswer,
+  refuseExpectation,
+  sendError,
+  sendNotFound,
+  toPerdureError,
+} from "./error-answer.ts";
 import { eventRoutes } from "./event-routes.ts";
 import { imageRoutes } from "./image-routes.ts";
 import { fileRoutes } from "./file-routes.ts";
@@ -182,6 +189,9 @@ function createServer({ options, closing, keys, log, door, tcp }: DoorOptions): 
       ? Fastify({ ...settings, http })
       : // A server of TLS has all that one in the clear has.
         (Fastify({ ...settings, https: { ...http, ...tls } } as object) as FastifyInstance);
+  server.server.on("checkExpectation", (_request, response: ServerResponse) => {
+    refuseExpectation(response);
+  });
   if (tcp !== null) server.server.maxConnections = TCP_CONNECTIONS_MAX;
 
   const parseJson = server.getDefaultJsonParser("error", "error");
