@@ -17,6 +17,7 @@ import { wakeDueMs, type Agent } from "./agent.ts";
 import { Callers } from "./callers.ts";
 import { eventsOf, recorded } from "./event.ts";
 import { Lane } from "./lane.ts";
+import { agentPaused } from "./no-room.ts";
 import type { Parts } from "./parts.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { StateChange } from "./ports/state-store.ts";
@@ -155,11 +156,8 @@ export class Actor {
 
   /** @throws `agent_paused` where the VM stands still for want of room on the host's disk */
   assertNotPaused(): void {
-    const { name, paused } = this.#agent;
-    if (paused === null) return;
-    throw new PerdureError("agent_paused", `Agent "${name}" is awake but paused: ${paused}`, {
-      hint: "Free room on the host's disk; the agent goes on by itself",
-    });
+    const { paused } = this.#agent;
+    if (paused !== null) throw agentPaused(this.#agent, paused);
   }
 
   /** The live link. @throws `guest_unreachable` */

@@ -373,6 +373,28 @@ describe("C34 a host without room while an agent writes", () => {
     expect(Math.abs((await world.guest("a1")).wallSkewMs)).toBeLessThan(1);
   });
 
+  test.each(["stop", "checkpoint"] as const)(
+    "in the middle of a %s says so, and the agent goes on",
+    async (kind) => {
+      await world.execute(create("a1"));
+      world.faults.hang(kind === "stop" ? "link.shutdown" : "link.flush");
+      const verbEnd = world.engine.execute(verb(kind, "a1"));
+      verbEnd.catch(() => undefined);
+      await world.time.flush();
+      world.host.roomForDisk = false;
+      (await world.process("a1")).happen("io-error");
+      await expect(world.run(verbEnd)).rejects.toMatchObject({ code: "agent_paused" });
+      await world.time.flush();
+      expect(await world.agent("a1")).toMatchObject({ state: "awake", paused: "disk full" });
+      world.faults.clear();
+      world.host.roomForDisk = true;
+      await world.time.advance(2 * engineLimits.pausedRetryMs);
+      expect(await count(world, "a1")).toBe(1);
+      expect((await world.execute(verb("stop", "a1"))).state).toBe("stopped");
+      await expectWhole();
+    },
+  );
+
   test("does not keep it from being removed", async () => {
     await runOutOfRoom();
     expect(await world.execute(verb("remove", "a1"))).toMatchObject({ state: "removed" });

@@ -2,6 +2,7 @@
 import { PerdureError, type ErrorCode, type Failure } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import { engineLimits } from "./limit.ts";
+import { agentPaused, waitsForRoom } from "./no-room.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
 
@@ -46,6 +47,14 @@ function wayBackOf(name: string): string {
 /** What a VM that ends under a verb breaks first arrives as one of these. */
 const ofAnEnd: readonly ErrorCode[] = ["machine_failed", "guest_unreachable", "internal"];
 
+/** What is heard of a guest whose CPUs stand still. */
+const ofSilence: readonly ErrorCode[] = [
+  "guest_timeout",
+  "flush_timeout",
+  "freeze_timeout",
+  "deadline_exceeded",
+];
+
 /**
  * What a verb that failed tells its caller. Where the VM has ended under it, that, and the way back; what
  * broke first (a link, a monitor, a file of /proc) is the cause. Asked before the machine is ended on
@@ -61,6 +70,9 @@ export async function whyFailed(
   wayBack: string = wayBackOf(agent.name),
 ): Promise<PerdureError> {
   const known = PerdureError.from(error);
+  if (ofSilence.includes(known.code) && waitsForRoom(machine)) {
+    return agentPaused(agent, agent.paused ?? "disk full");
+  }
   if (!ofAnEnd.includes(known.code)) return known;
   const end = await endOf(machine, parts.clock);
   if (end === null) return known;

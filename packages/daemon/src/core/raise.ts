@@ -30,6 +30,7 @@ import { noClockPlan, planClock, shortenWaits, type ClockPlan } from "./guest-cl
 import type { HotChild } from "./hot-children.ts";
 import { engineLimits } from "./limit.ts";
 import { connect, loadState, takeSpare, type SavedState } from "./load.ts";
+import { noRoomToWake } from "./no-room.ts";
 import { Phases } from "./phases.ts";
 import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
 import type { DiskChain, Machine, MachineSpec, MemoryBase } from "./ports/substrate.ts";
@@ -355,10 +356,12 @@ async function answering<T>(actor: Actor, machine: Machine, work: Promise<T>): P
   const gone = new Promise<never>((_, reject) => (ended = reject));
   const unwatch = machine.onEvent((event) =>
     ended?.(
-      new PerdureError(
-        "machine_failed",
-        `The VM of agent "${name}" ended before it answered (${event.kind}): ${event.detail}`,
-      ),
+      event.kind === "io-error"
+        ? noRoomToWake(name, event.detail)
+        : new PerdureError(
+            "machine_failed",
+            `The VM of agent "${name}" ended before it answered (${event.kind}): ${event.detail}`,
+          ),
     ),
   );
   try {

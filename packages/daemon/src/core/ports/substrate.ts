@@ -170,7 +170,7 @@ export interface Substrate {
   /**
    * A VM process with the base mapped, paused, waiting for state: from the pool, or started now. A
    * spare that died in the pool is replaced unseen.
-   * @throws `machine_start_failed`
+   * @throws `machine_start_failed`, `disk_full`
    */
   takeSpare(spec: MachineSpec): Promise<Machine>;
   /** Boots from the disk's own kernel, without memory state. Paused until `run`. */

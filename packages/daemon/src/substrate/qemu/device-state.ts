@@ -12,15 +12,23 @@ import { PerdureError } from "@perdure/protocol";
 import type { Clock } from "../../core/ports/clock.ts";
 import { withDeadline } from "./deadline.ts";
 import { qemuLimits } from "./limit.ts";
+import { noSpaceAt } from "./no-space.ts";
 import type { QmpClient } from "./qmp.ts";
 import type { RunFolder } from "./run-folder.ts";
 
-/** While the CPUs are stopped. */
+/** While the CPUs are stopped. @throws `disk_full` */
 export async function saveDeviceState(
   qmp: QmpClient,
   folder: RunFolder,
 ): Promise<Uint8Array<ArrayBuffer>> {
-  await qmp.execute("xen-save-devices-state", { filename: folder.devicesPath, live: false });
+  try {
+    await qmp.execute("xen-save-devices-state", { filename: folder.devicesPath, live: false });
+  } catch (error) {
+    // QEMU says no more than that it could not write.
+    const full = await noSpaceAt(folder.path, error, "save the state of a VM's devices");
+    await rm(folder.devicesPath, { force: true });
+    throw full ?? error;
+  }
   return folder.takeFile(folder.devicesPath, qemuLimits.deviceStateBytes);
 }
 

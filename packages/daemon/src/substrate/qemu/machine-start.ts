@@ -25,6 +25,7 @@ import { hostBootId, isAlive, killAndWait } from "./process.ts";
 import type { QemuBinary } from "./qemu-binary.ts";
 import { QmpClient } from "./qmp.ts";
 import { assertKnownRamBlocks } from "./ram-block.ts";
+import { noSpace } from "./no-space.ts";
 import { RunFolder } from "./run-folder.ts";
 import { readStub } from "./stub-kernel.ts";
 
@@ -82,7 +83,7 @@ export function zeroFilePath(tools: Pick<StartTools, "dataDir">, id: MachineId):
   return join(tools.dataDir, `zero-${id}`);
 }
 
-/** @throws `machine_start_failed`, `host_not_ready` */
+/** @throws `machine_start_failed`, `host_not_ready`, `disk_full` */
 export async function startMachine(tools: StartTools, plan: StartPlan): Promise<QemuMachine> {
   const id = makeId("vm", tools.clock.nowMs(), tools.clock.randomBytes(10));
   plan.started.add(id);
@@ -94,14 +95,13 @@ export async function startMachine(tools: StartTools, plan: StartPlan): Promise<
     const said = complaint();
     for (const step of undo.reverse()) await step();
     if (error instanceof PerdureError && error.code === "host_not_ready") throw error;
+    const full = noSpace(error, "start a VM");
+    if (full !== null) throw full;
     const reason = PerdureError.from(error, "machine_start_failed").message;
     throw new PerdureError(
       "machine_start_failed",
       `Cannot start a VM: ${reason}${said === "" ? "" : ` (QEMU: ${said})`}`,
       {
-        ...(reason.includes("ENOSPC")
-          ? { hint: "Free some space on the host's disk, then try again." }
-          : {}),
         cause: error,
       },
     );

@@ -22,6 +22,7 @@ import { PerdureError, type MachineId, type SubstrateFacts } from "@perdure/prot
 import type { MachineEvent } from "../../core/ports/substrate.ts";
 import type { Credentials } from "./isolation.ts";
 import { qemuLimits } from "./limit.ts";
+import { noSpace } from "./no-space.ts";
 
 /** What a later daemon must know of a machine beyond its record; written by the daemon alone. */
 export interface MachineNote {
@@ -116,11 +117,15 @@ export class RunFolder {
     return ((await this.#read("layers.json")) as string[] | null) ?? [];
   }
 
-  /** The folder is root's, or the daemon's: what is read here was written here. */
+  /** The folder is root's, or the daemon's: what is read here was written here. @throws `disk_full` */
   async #write(name: string, value: unknown): Promise<void> {
     const path = join(this.path, name);
-    await writeFile(`${path}.new`, JSON.stringify(value), { mode: 0o600 });
-    await rename(`${path}.new`, path);
+    try {
+      await writeFile(`${path}.new`, JSON.stringify(value), { mode: 0o600 });
+      await rename(`${path}.new`, path);
+    } catch (error) {
+      throw noSpace(error, "note what a VM has") ?? error;
+    }
   }
 
   async #read(name: string): Promise<unknown> {
