@@ -391,7 +391,7 @@ describe("C34 a host without room while an agent writes", () => {
       await world.time.advance(2 * engineLimits.pausedRetryMs);
       expect(await count(world, "a1")).toBe(1);
       expect((await world.execute(verb("stop", "a1"))).state).toBe("stopped");
-      await expectWhole();
+      await expectWhole(world);
     },
   );
 
