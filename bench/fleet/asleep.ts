@@ -25,12 +25,12 @@ export async function measureAsleep(field: Field): Promise<Findings> {
   const [awake, sleeps]: [number[], number[]] = [[], []];
   for (let i = 0; i < AGENTS; i++) {
     const agent = await Agent.create(daemon, shape);
-    awake.push(processesOf(daemon).size - before.size);
+    awake.push(newSince(before, daemon).length);
     sleeps.push(await agent.sleep());
     if ((i + 1) % 20 === 0) context.progress(`asleep ${i + 1}/${AGENTS}`);
   }
   await daemon.quiet(0);
-  const left = [...processesOf(daemon)].filter((pid) => !before.has(pid));
+  const left = newSince(before, daemon);
   // A count that sees no VM while one runs would prove nothing.
   if (!awake.every((count) => count >= 1)) throw new Error("An awake agent has no process");
   return found({
@@ -40,6 +40,10 @@ export async function measureAsleep(field: Field): Promise<Findings> {
     },
     bars: [judged(limit, left.length)],
   });
+}
+
+function newSince(before: ReadonlySet<number>, daemon: Daemon): number[] {
+  return [...processesOf(daemon)].filter((pid) => !before.has(pid));
 }
 
 /** But for the daemon itself. */

@@ -49,7 +49,8 @@ export function acceptUpgrades(server: FastifyInstance): Upgrades {
     // What came behind the request is not read by anyone any more.
     response.shouldKeepAlive = false;
     response.assignSocket(socket);
-    response.once("finish", () => socket.end());
+    // Nobody reads it any more, so its end would never be seen: it is ended from here, once all is written.
+    response.once("finish", () => socket.destroySoon());
     pending.set(request, { socket, head, response });
     server.routing(request, response);
   });
