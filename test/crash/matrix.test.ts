@@ -43,6 +43,7 @@ describe(`C23 crash matrix, tier ${tier}, seed ${seed}`, () => {
       else await goneOf(under, String(answer));
       await under.start();
       await scene.check(under, verb, name, before);
+      if (verb === "grow") await scene.checkGrown(under, name);
       if (verb === "fork") await scene.checkFork(under, `${name}-fork`);
       const left = await under.client.remove(name).catch((error: unknown) => error);
       expect(left === undefined || scene.isGone(left) || scene.isRemoved(left)).toBe(true);

@@ -7,10 +7,13 @@
  */
 import { readdirSync, readlinkSync } from "node:fs";
 import { expect } from "vitest";
+import { GIB } from "@perdure/protocol";
 import { steps, type Step } from "@perdure/daemon/core/step.ts";
 import { until, type DaemonUnderTest } from "../e2e/daemon-under-test.ts";
 import { counter } from "../e2e/guest-program.ts";
 
+/** A disk that is larger than any agent of these tests begins with. */
+const GROWN_BYTES = 12 * GIB;
 /** A verb takes seconds; one that takes this long hangs. */
 const ANSWER_MS = 200_000;
 
@@ -64,6 +67,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
   },
   fork: ({ client }, name) => frozenInTime(() => client.fork(name, `${name}-fork`)),
   flatten: ({ client }, name) => client.gc(name),
+  grow: ({ client }, name) => client.configure(name, { diskBytes: GROWN_BYTES }),
   remove: ({ client }, name) => client.remove(name),
 };
 
@@ -133,6 +137,7 @@ export async function repeat(under: DaemonUnderTest, verb: string, name: string)
   if (verb === "cold-start" || verb === "recover") await client.stop(name);
   await verbs[verb]?.(under, name);
   if (verb === "remove") return;
+  if (verb === "grow") await checkGrown(under, name);
   const { state } = await client.show(name);
   expect(state).toBe({ sleep: "asleep", flatten: "asleep", stop: "stopped" }[verb] ?? "awake");
 }
@@ -178,6 +183,12 @@ export async function check(
     return;
   }
   await checkCounts(under, name, before);
+}
+
+/** The disk is as large as was asked, and its file system, too. */
+export async function checkGrown({ client }: DaemonUnderTest, name: string): Promise<void> {
+  const agent = await client.show(name);
+  expect(agent).toMatchObject({ shape: { diskBytes: GROWN_BYTES }, pending: null });
 }
 
 /** A fork that was not answered is gone, or it is an agent like any other. */

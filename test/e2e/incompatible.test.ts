@@ -53,7 +53,8 @@ test("C13 another size is refused with every reason, the checkpoint is kept, the
     expect(error.code).toBe("checkpoint_incompatible");
     expect(error.message).toContain(`memory in bytes was "${512 * MIB}" and is "${640 * MIB}"`);
     expect(error.message).toContain('number of CPUs was "1" and is "2"');
-    expect(error.message).toContain("disk size in bytes was");
+    // A disk may be larger than at the cut.
+    expect(error.message).not.toContain("disk size");
     expect(error.hint).toContain("perdure recover sized --from disk");
   }
   await expectUntouched("sized", before.head, checkpoints);

@@ -45,6 +45,9 @@ interface Memory {
   nextProcess: number;
   /** The guest's monotonic clock at the cut: it stands still while the CPUs do. */
   monotonicMs: number;
+  /** Of the disk, as the guest was told last, and how far the file system reaches. */
+  deviceBytes: number;
+  fileSystemBytes: number;
   programs: Program[];
 }
 
@@ -122,6 +125,10 @@ export class Guest implements GuestModel {
     this.memory.monotonicMs += ms;
     this.memory.advancedMs += ms;
     this.memory.waitsBehindMs += ms;
+  }
+
+  diskGrown(bytes: number): void {
+    this.memory.deviceBytes = bytes;
   }
 
   shortenFrozenWaits(): number {
@@ -228,6 +235,13 @@ export class Guest implements GuestModel {
         finish(value ?? "", value === null ? 1 : 0);
         return;
       }
+      case "resize2fs": {
+        const bytes = Number.parseInt(two) * 1024;
+        const fits = bytes <= this.memory.deviceBytes;
+        if (fits) this.memory.fileSystemBytes = bytes;
+        finish(fits ? "" : "The device is too small", fits ? 0 : 1);
+        return;
+      }
       case "echo":
         finish(one);
         return;
@@ -273,6 +287,8 @@ function bootMemory(seat: GuestSeat): Memory {
     clockSource: "tsc",
     nextProcess: 1,
     monotonicMs: 0,
+    deviceBytes: seat.diskBytes,
+    fileSystemBytes: seat.diskBytes,
     programs: [],
   };
 }

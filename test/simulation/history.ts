@@ -17,6 +17,7 @@ import {
   hot,
   quarantine,
   recover,
+  resize,
   restore,
   verb,
   wakeAt,
@@ -103,7 +104,7 @@ export class History {
     if (!there && random.chance(0.8)) {
       return create(name, random.pick(["checkpoint", "checkpoint", "disk", "ask"] as const));
     }
-    switch (random.below(26)) {
+    switch (random.below(28)) {
       case 0:
         return create(name);
       case 1:
@@ -147,6 +148,14 @@ export class History {
         );
       case 22:
         return verb("gc", name);
+      case 23: {
+        const memoryBytes = (64 + 64 * random.below(6)) * 4096;
+        const diskBytes = 1024 * 1024 * (1 + random.below(4));
+        return resize(
+          name,
+          random.chance(0.6) ? { diskBytes } : { memoryBytes, cpus: 1 + random.below(2) },
+        );
+      }
       case 14:
         return drop(name, await this.#drawCheckpoint(name));
       case 11:

@@ -10,6 +10,7 @@ import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
 import { eventViolations } from "./event-check.ts";
 import { layerPath, type AgentFolder } from "./checkpoint-folder.ts";
+import { Guest } from "./guest.ts";
 import type { World } from "./world.ts";
 
 const settledStates = new Set(["awake", "asleep", "stopped", "quarantined", "failed"]);
@@ -97,7 +98,11 @@ function agentViolations(
   if (agent.state === "awake") {
     if (agent.lease?.letOut !== true) complain("I10: awake, but not let out");
     if (machine === null) complain("I10: awake without a machine");
-    else if (!machine.running && agent.paused === null) complain("awake, but its CPUs stand still");
+    else if (machine.spec.shape.memoryBytes !== agent.shape.memoryBytes) complain("another size");
+    else if (machine.guest instanceof Guest && !isFilled(machine.guest, agent)) {
+      complain("its file system is not as large as its row says");
+    } else if (!machine.running && agent.paused === null)
+      complain("awake, but its CPUs stand still");
   } else {
     if (agent.lease !== null) complain("I1: a lease without being awake");
     if (agent.disk === null) complain("I2: neither a machine nor a disk");
@@ -109,6 +114,10 @@ function agentViolations(
     complain("I3: asleep on a checkpoint that was continued");
   }
   return found;
+}
+
+function isFilled({ memory: { fileSystemBytes } }: Guest, { shape, grownBytes }: Agent): boolean {
+  return fileSystemBytes === shape.diskBytes || (grownBytes ?? null) !== null;
 }
 
 function wantedLayers(agent: Agent, rows: readonly CheckpointRow[]): Set<LayerId> {

@@ -16,6 +16,11 @@ export const hold = (agent: string, forMs: number, reason = "") =>
 export const wakeAt = (agent: string, wakeAtMs: number | null) =>
   ({ kind: "configure", tenant: "default", agent, wakeAtMs }) as const;
 
+export const resize = (
+  agent: string,
+  size: { memoryBytes?: number; cpus?: number; diskBytes?: number },
+) => ({ kind: "configure", tenant: "default", agent, ...size }) as const;
+
 export const quarantine = (agent: string, reason = "a test") =>
   ({ kind: "quarantine", tenant: "default", agent, reason }) as const;
 

@@ -51,6 +51,26 @@ it("create and set take times, and never", async () => {
   expect(out).toMatch(/checkpoint every +never\n/);
 });
 
+it("set takes a size, and says what is pending", async () => {
+  await run("create", "a1");
+  const { code, out } = await run("set", "a1", "--memory", "2G", "--cpus", "2", "--disk", "16G");
+  expect(code).toBe(0);
+  expect(asked()).toMatchObject({ memoryBytes: 2 ** 31, cpus: 2, diskBytes: 2 ** 34 });
+  expect(out).toBe('Agent "a1" is changed; from its next cold start on 2 GiB memory, 2 CPU\n');
+  expect((await run("show", "a1")).out).toMatch(/memory +512 MiB \(pending: 2 GiB\)\n/);
+  const before = fake.commands.executed.length;
+  for (const wrong of [
+    ["--memory", "64M"],
+    ["--cpus", "5"],
+    ["--disk", "1G"],
+  ]) {
+    const refused = await run("set", "a1", ...wrong);
+    expect(refused.code).not.toBe(0);
+    expect(refused.err).toMatch(/it must be/);
+  }
+  expect(fake.commands.executed.length).toBe(before);
+});
+
 it("set refuses what is no time, and nothing at all", async () => {
   await run("create", "a1");
   for (const wrong of [["--idle-after", "soon"], ["--wake-at", "tomorrow"], []]) {

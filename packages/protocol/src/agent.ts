@@ -49,6 +49,10 @@ export const machineShapeSchema = z.object({
 /** The size of a VM. Part of the key of spares and templates. */
 export type MachineShape = z.infer<typeof machineShapeSchema>;
 
+/** Of an agent's size, what was set and it does not have yet. */
+export const pendingSchema = machineShapeSchema.partial();
+export type Pending = z.infer<typeof pendingSchema>;
+
 /**
  * Which cut a crashed agent is recovered from: `checkpoint` the last one (memory and disk, older),
  * `disk` the newest disk (no memory), `ask` neither before the owner chooses.
@@ -90,7 +94,10 @@ export const agentViewSchema = z.object({
   paused: z.string().nullable(),
   generation: z.number().int().nonnegative(),
   image: z.object({ id: digestSchema, name: z.string() }),
+  /** What it has. */
   shape: machineShapeSchema,
+  /** What was set besides: memory and CPUs come with the next cold start, the disk at the latest with the next wake. */
+  pending: pendingSchema.nullable(),
   onCrash: onCrashSchema,
   idleAfterMs: idleAfterMsSchema,
   checkpointEveryMs: checkpointEveryMsSchema,

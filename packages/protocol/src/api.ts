@@ -116,6 +116,11 @@ export type CreateRequest = z.input<typeof createRequestSchema>;
 
 /** `PATCH /v1/agents/:agent`: what is absent stays as it is. Answers an `AgentView`. */
 export const configureRequestSchema = z.strictObject({
+  /** Given, as `cpus`, at the next cold start (`stop`, then `start`). */
+  memoryBytes: machineShapeSchema.shape.memoryBytes.optional(),
+  cpus: machineShapeSchema.shape.cpus.optional(),
+  /** Not less than it is. An awake agent's disk grows at once. */
+  diskBytes: machineShapeSchema.shape.diskBytes.optional(),
   onCrash: onCrashSchema.optional(),
   idleAfterMs: idleAfterMsSchema.optional(),
   checkpointEveryMs: checkpointEveryMsSchema.optional(),

@@ -6,7 +6,7 @@ import { momentSchema } from "./rest.ts";
 export const whyReasonSchema = z.object({
   /**
    * Awake: `caller`, `busy`, `hold`, `wait-near`, `paused`, `silent`, `idle-off`, `quiet`. Not awake: `asked`,
-   * `idle`, `stopped`, `quarantined`, `failed`, `changing`.
+   * `idle`, `stopped`, `quarantined`, `failed`, `changing`. Any: `size-pending`, `disk-pending`.
    */
   reason: z.string(),
   detail: z.string(),

@@ -29,6 +29,7 @@ export type {
   KeyView,
   LetOut,
   ListResponse,
+  Pending,
   ProcessView,
   TerminalSize,
   RecipeInput,

@@ -8,12 +8,15 @@ export class RestCalls extends ProcessCalls {
   /**
    * Changes settings of the agent, in whatever state it is; what is left out stays as it is.
    *
+   * @param settings.memoryBytes at its next cold start: `stop`, then `start`; so are `cpus`. `pending` of the answer says so
+   * @param settings.diskBytes an awake agent's disk grows at once, another's at its next wake; no disk shrinks
    * @param settings.idleAfterMs put to sleep after this long without anything that needs it awake; null: never
    * @param settings.checkpointEveryMs a checkpoint this often while something changes; null: never
    * @param settings.wakeAtMs when it is woken if it sleeps then, milliseconds since the epoch; null: not
    * @throws `agent_not_found`, `bad_request`
    * @example
    * await perdure.configure("a1", { idleAfterMs: 10 * 60_000, wakeAtMs: Date.now() + 3_600_000 });
+   * const { shape, pending } = await perdure.configure("a1", { memoryBytes: 2 ** 30, diskBytes: 2 ** 34 });
    */
   configure(
     agent: string,

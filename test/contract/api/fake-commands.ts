@@ -104,8 +104,26 @@ export function createFakeCommands(): FakeCommands {
     configure: async (command) => {
       await Promise.resolve();
       const agent = find(command);
-      const { kind: _, tenant: __, agent: ___, ...settings } = command;
-      agent.view = { ...agent.view, ...settings };
+      const {
+        kind: _,
+        tenant: __,
+        agent: ___,
+        memoryBytes,
+        cpus,
+        diskBytes,
+        ...settings
+      } = command;
+      const { shape } = agent.view;
+      const pending = {
+        ...(memoryBytes === undefined ? {} : { memoryBytes }),
+        ...(cpus === undefined ? {} : { cpus }),
+      };
+      agent.view = {
+        ...agent.view,
+        ...settings,
+        shape: { ...shape, diskBytes: diskBytes ?? shape.diskBytes },
+        pending: Object.keys(pending).length === 0 ? null : pending,
+      };
       return agent.view;
     },
     hold: async ({ forMs, reason, ...target }) => {
@@ -371,6 +389,7 @@ function sampleView(
     generation: 1,
     image: { id: "a".repeat(64) as Digest, name: image },
     shape,
+    pending: null,
     onCrash,
     idleAfterMs: idleAfterMs ?? null,
     checkpointEveryMs: checkpointEveryMs ?? null,

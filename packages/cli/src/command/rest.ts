@@ -1,13 +1,15 @@
 /** `set`, `hold`, `why`, `quarantine` and `release`: when an agent rests, and why it does. */
 import { Option } from "commander";
 import type { Command } from "commander";
-import type { Why } from "@perdure/sdk";
+import type { AgentView, Why } from "@perdure/sdk";
 import {
+  formatSize,
   orNull,
   parseCount,
   parseDuration,
   parseDurationOrNever,
   parseMomentOrNever,
+  parseSize,
   type OrNever,
 } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
@@ -23,6 +25,9 @@ export function addRestCommands(program: Command): void {
 }
 
 interface SetOptions extends SharedOptions {
+  readonly memory?: number;
+  readonly cpus?: number;
+  readonly disk?: number;
   readonly onCrash?: "checkpoint" | "disk" | "ask";
   readonly idleAfter?: OrNever;
   readonly checkpointEvery?: OrNever;
@@ -49,6 +54,9 @@ function addSetCommand(program: Command): void {
       "wake it then if it sleeps: 2030-01-31T08:00:00Z, +2h; never",
       parseMomentOrNever,
     )
+    .option("--memory <size>", "memory from its next cold start on, as in 2G", parseSize)
+    .option("--cpus <count>", "CPUs from its next cold start on", parseCount(1))
+    .option("--disk <size>", "a larger disk, as in 16G; grows while it is awake", parseSize)
     .addOption(
       new Option("--on-crash <cut>", "what a crashed agent is recovered from").choices([
         "checkpoint",
@@ -58,11 +66,14 @@ function addSetCommand(program: Command): void {
     )
     .addHelpText(
       "after",
-      "\nExamples:\n  perdure set builder --idle-after 10m\n  perdure set builder --wake-at +2h",
+      "\nExamples:\n  perdure set builder --idle-after 10m\n  perdure set builder --wake-at +2h\n  perdure set builder --disk 16G --memory 2G",
     );
   addSharedOptions(command).action(async (agent: string, options: SetOptions) => {
-    const { onCrash, idleAfter, checkpointEvery, wakeAt } = options;
+    const { onCrash, idleAfter, checkpointEvery, wakeAt, memory, cpus, disk } = options;
     const settings = {
+      ...(memory === undefined ? {} : { memoryBytes: memory }),
+      ...(cpus === undefined ? {} : { cpus }),
+      ...(disk === undefined ? {} : { diskBytes: disk }),
       ...(onCrash === undefined ? {} : { onCrash }),
       ...(idleAfter === undefined ? {} : { idleAfterMs: orNull(idleAfter) }),
       ...(checkpointEvery === undefined ? {} : { checkpointEveryMs: orNull(checkpointEvery) }),
@@ -73,9 +84,23 @@ function addSetCommand(program: Command): void {
     }
     await carryOut(options, `Changing agent "${agent}"`, async ({ perdure }) => {
       const value = await perdure.configure(agent, settings);
-      return { value, text: `Agent "${value.name}" is changed\n` };
+      return { value, text: `Agent "${value.name}" is changed${pendingWords(value)}\n` };
     });
   });
+}
+
+/** What of its size it does not have yet. */
+function pendingWords({ pending }: AgentView): string {
+  if (pending === null) return "";
+  const { memoryBytes, cpus, diskBytes } = pending;
+  const cold = [
+    ...(memoryBytes === undefined ? [] : [`${formatSize(memoryBytes)} memory`]),
+    ...(cpus === undefined ? [] : [`${cpus} CPU`]),
+  ];
+  return [
+    ...(cold.length === 0 ? [] : [`; from its next cold start on ${cold.join(", ")}`]),
+    ...(diskBytes === undefined ? [] : [`; ${formatSize(diskBytes)} disk when it wakes`]),
+  ].join("");
 }
 
 function addHoldCommand(program: Command): void {

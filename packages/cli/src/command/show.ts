@@ -52,7 +52,11 @@ export function addShowCommands(program: Command): void {
 }
 
 function describe(agent: AgentView): string {
-  const { shape, failure } = agent;
+  const { shape, pending, failure } = agent;
+  const comes = (what: string | undefined): string =>
+    what === undefined ? "" : ` (pending: ${what})`;
+  const size = (bytes: number | undefined): string | undefined =>
+    bytes === undefined ? undefined : formatSize(bytes);
   const time = (ms: number): string => new Date(ms).toISOString();
   return pairs([
     ["name", agent.name],
@@ -60,9 +64,9 @@ function describe(agent: AgentView): string {
     ["state", agent.paused === null ? agent.state : `${agent.state}, paused: ${agent.paused}`],
     ["generation", String(agent.generation)],
     ["image", `${agent.image.name} (${agent.image.id.slice(0, 12)})`],
-    ["memory", formatSize(shape.memoryBytes)],
-    ["cpus", String(shape.cpus)],
-    ["disk", formatSize(shape.diskBytes)],
+    ["memory", `${formatSize(shape.memoryBytes)}${comes(size(pending?.memoryBytes))}`],
+    ["cpus", `${shape.cpus}${comes(pending?.cpus?.toString())}`],
+    ["disk", `${formatSize(shape.diskBytes)}${comes(size(pending?.diskBytes))}`],
     ["on crash", agent.onCrash],
     ["idle after", timeOrNever(agent.idleAfterMs)],
     ["checkpoint every", timeOrNever(agent.checkpointEveryMs)],

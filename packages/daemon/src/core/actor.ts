@@ -29,6 +29,7 @@ import type {
   MachineSpec,
   MemoryBase,
 } from "./ports/substrate.ts";
+import type { Size } from "./size.ts";
 import type { Step } from "./step.ts";
 
 /** Looks after an awake agent (attendant.ts). Times are milliseconds since the epoch. */
@@ -133,9 +134,11 @@ export class Actor {
     return lease === null ? (disk ?? []) : [...lease.lowerLayers, lease.topLayer];
   }
 
-  /** The machine spec of this agent over `base`. @throws `image_not_found` */
-  async spec(base: MemoryBase): Promise<MachineSpec> {
-    const { image, shape, tenant } = this.#agent;
+  /** The machine spec of this agent over `base`, by default of its own size. @throws `image_not_found` */
+  async spec(base: MemoryBase, size: Size = this.#agent.shape): Promise<MachineSpec> {
+    const { image, tenant } = this.#agent;
+    const { memoryBytes, cpus } = size;
+    const shape = { memoryBytes, cpus, diskBytes: this.#agent.shape.diskBytes };
     return { tenant, shape, base, boot: await bootFiles(this.parts, image.id) };
   }
 

@@ -17,6 +17,7 @@ import type {
   WakeReport,
 } from "@perdure/protocol";
 import type { MachineRecord } from "./ports/substrate.ts";
+import { grownBytes, pendingOf, type Size } from "./size.ts";
 
 /** The newest checkpoint, and whether an agent was already let out from it (I3). */
 export interface Head {
@@ -51,7 +52,12 @@ export interface Agent {
   readonly image: { readonly id: Digest; readonly name: string };
   /** Key of the template it was created from. */
   readonly template: Digest;
+  /** Of its machine, or of the checkpoint it sleeps in; `diskBytes` of every layer to come. */
   readonly shape: MachineShape;
+  /** What its next cold start gives it; absent or null: what it has. */
+  readonly sizeWanted?: Size | null;
+  /** How far the file system inside reaches; absent or null: all of its disk. */
+  readonly grownBytes?: number | null;
   readonly onCrash: OnCrash;
   /** Whether the image's program is started by itself; absent: as the image says. */
   readonly start?: boolean;
@@ -103,7 +109,8 @@ export function agentView(agent: Agent, nowMs: number): AgentView {
     paused: agent.paused,
     generation: agent.generation,
     image: agent.image,
-    shape: agent.shape,
+    shape: { ...agent.shape, diskBytes: grownBytes(agent) },
+    pending: pendingOf(agent),
     onCrash: agent.onCrash,
     idleAfterMs: agent.idleAfterMs,
     checkpointEveryMs: agent.checkpointEveryMs,

@@ -55,6 +55,11 @@ export interface Create {
 /** Changes settings of an agent in whatever state it is; what is absent stays as it is. */
 export interface Configure extends Target {
   readonly kind: "configure";
+  /** As is `cpus`: given at the next cold start. */
+  readonly memoryBytes?: number;
+  readonly cpus?: number;
+  /** Not less than it is. */
+  readonly diskBytes?: number;
   readonly onCrash?: OnCrash;
   readonly idleAfterMs?: number | null;
   readonly checkpointEveryMs?: number | null;

@@ -1,6 +1,6 @@
 /**
  * Can this host honour what a checkpoint was captured on? VMMs notice little of a mismatch themselves
- * (another CPU model or disk size wedges the guest, silently), so every field is compared here before
+ * (another CPU model or a smaller disk wedges the guest, silently), so every field is compared here before
  * any byte is loaded. What cannot be honoured is refused with the reason; a cold start is offered.
  */
 import { PerdureError, type SubstrateFacts } from "@perdure/protocol";
@@ -17,7 +17,9 @@ export function incompatibilities(wanted: SubstrateFacts, offered: SubstrateFact
   same("accelerator", wanted.accelerator, offered.accelerator);
   same("memory in bytes", wanted.shape.memoryBytes, offered.shape.memoryBytes);
   same("number of CPUs", wanted.shape.cpus, offered.shape.cpus);
-  same("disk size in bytes", wanted.shape.diskBytes, offered.shape.diskBytes);
+  // One that has grown since is told to the guest (grow.ts).
+  if (wanted.shape.diskBytes > offered.shape.diskBytes)
+    same("disk size in bytes", wanted.shape.diskBytes, offered.shape.diskBytes);
   same("kernel", wanted.kernel, offered.kernel);
   same("initramfs", wanted.initramfs, offered.initramfs);
   if (reasons.length === 0) same("device command line", wanted.deviceDigest, offered.deviceDigest);

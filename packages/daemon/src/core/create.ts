@@ -64,7 +64,7 @@ function given(value: number | null | undefined, otherwise: number | null): numb
 /** Stores the row of an agent that does not run yet: its name is taken. @throws `agent_exists` */
 export async function insertAgent(
   parts: Parts,
-  facts: Pick<Agent, NewFacts> & { readonly id?: AgentId },
+  facts: Pick<Agent, NewFacts | "sizeWanted"> & { readonly id?: AgentId },
 ): Promise<Agent> {
   const nowMs = parts.clock.nowMs();
   const agent: Agent = {

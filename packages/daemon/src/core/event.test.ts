@@ -93,6 +93,19 @@ it("tells which settings have changed to what", () => {
   ]);
 });
 
+it("tells of another size when it is set, and not again when it comes", () => {
+  const { shape } = agent;
+  const sizeWanted = { memoryBytes: 2 * shape.memoryBytes, cpus: shape.cpus };
+  const diskBytes = 2 * shape.diskBytes;
+  const grown = { shape: { ...shape, diskBytes }, grownBytes: shape.diskBytes };
+  const { memoryBytes } = sizeWanted;
+  expect(change({ sizeWanted, ...grown })).toEqual([
+    { kind: "configured", data: { memoryBytes, diskBytes } },
+  ]);
+  const come = { shape: { ...shape, memoryBytes }, sizeWanted: null, grownBytes: null };
+  expect(change(come, { ...agent, sizeWanted })).toEqual([]);
+});
+
 it("tells of checkpoints that are stored, named and dropped", () => {
   const checkpoint = sampleCheckpoint(agent.id, { name: "before" });
   expect(

@@ -6,6 +6,7 @@
 import type { EventKind } from "@perdure/protocol";
 import type { Agent } from "./agent.ts";
 import type { NewEvent, StateChange } from "./ports/state-store.ts";
+import { sizeWanted } from "./size.ts";
 
 type Data = NewEvent["data"];
 
@@ -84,8 +85,24 @@ const settings = ["onCrash", "idleAfterMs", "checkpointEveryMs", "wakeAtMs"] as 
 
 function settingsOf(before: Agent, after: Agent): Told[] {
   const changed = settings.filter((name) => before[name] !== after[name]);
-  if (changed.length === 0) return [];
-  return [["configured", Object.fromEntries(changed.map((name) => [name, after[name]]))]];
+  const data = {
+    ...Object.fromEntries(changed.map((name) => [name, after[name]])),
+    ...sizeChanged(before, after),
+  };
+  return Object.keys(data).length === 0 ? [] : [["configured", data]];
+}
+
+/** What its owner wants it to be: that it is so is told by no event of its own. */
+function sizeChanged(before: Agent, after: Agent): Data {
+  const [then, now] = [before, after].map((agent) => ({
+    ...sizeWanted(agent),
+    diskBytes: agent.shape.diskBytes,
+  }));
+  if (then === undefined || now === undefined) return {};
+  const names = ["memoryBytes", "cpus", "diskBytes"] as const;
+  return Object.fromEntries(
+    names.filter((name) => then[name] !== now[name]).map((name) => [name, now[name]]),
+  );
 }
 
 function checkpointEvents(change: StateChange): Told[] {

@@ -68,10 +68,10 @@ async function forkMemory(
 ): Promise<ForkMemory> {
   const { state, manifest } = opened;
   if (state === null) return { base: { kind: "zero" }, state };
-  const { parts, agent } = origin;
+  const { parts } = origin;
   const changedBytes = (manifest.memory?.storedPages ?? 0) * PAGE_BYTES;
   if (copies < 2 || changedBytes <= parts.ownBaseAboveBytes()) return { base: state.base, state };
-  const { memoryBytes } = agent.shape;
+  const { memoryBytes } = manifest.substrate.shape;
   const base = await parts.checkpoints.writeBase(origin.id, {
     base: state.base,
     memoryBytes,
@@ -86,13 +86,14 @@ export async function makeForkFolder(
   owner: AgentId,
   { layers }: CheckpointRow,
   base: MemoryBase,
+  memoryBytes: number,
 ): Promise<MemoryBase> {
   await checkpoints.createAgent(owner, agent.tenant);
   for (const layer of layers) {
     await checkpoints.linkLayer(owner, layer, checkpoints.layerPath(id, layer));
   }
   if (base.kind !== "own") return base;
-  await checkpoints.linkBase(owner, { ...base, bytes: agent.shape.memoryBytes });
+  await checkpoints.linkBase(owner, { ...base, bytes: memoryBytes });
   return { ...base, path: checkpoints.ownBasePath(owner, base.digest) };
 }
 

@@ -17,6 +17,7 @@ import { checksOf, type HotChild } from "./hot-children.ts";
 import { findCheckpoint } from "./keep.ts";
 import { verifiedChecks } from "./opened.ts";
 import { raise, type Origin } from "./raise.ts";
+import { sizeWanted } from "./size.ts";
 import { takeCheckpoint } from "./sleep.ts";
 
 /**
@@ -54,6 +55,7 @@ export function prepareFork(
     image,
     template,
     shape,
+    sizeWanted: sizeWanted(agent),
     ...settings,
     disk: layers,
   });
@@ -83,7 +85,8 @@ type Start = Pick<Origin, "base" | "state" | "capturedOn" | "verified" | "hot">;
 
 async function fromCheckpoint(fork: Actor, source: ForkSource): Promise<Start> {
   const { opened, memory } = await openedFork(source);
-  const base = await makeForkFolder(source.origin, fork.id, source.row, memory.base);
+  const { memoryBytes } = opened.manifest.substrate.shape;
+  const base = await makeForkFolder(source.origin, fork.id, source.row, memory.base, memoryBytes);
   const { state } = memory;
   const capturedOn = state === null ? null : opened.manifest.substrate;
   return { base, state, capturedOn, verified: verifiedChecks(opened), hot: null };

@@ -2,17 +2,27 @@
 import { PerdureError, restLimits, type Hold } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Configure, HoldAwake } from "./command.ts";
+import { growDisk } from "./grow.ts";
+import { resized } from "./size.ts";
 
-/** Changes settings; what is absent stays as it is. Holds the lane. */
+/**
+ * Changes settings; what is absent stays as it is. All of them are stored, or none; then the disk of an awake
+ * agent grows, while calls go on. Holds the lane. @throws `bad_request` where the disk would shrink
+ */
 export async function configure(actor: Actor, command: Configure): Promise<void> {
   const { onCrash, idleAfterMs, checkpointEveryMs, wakeAtMs } = command;
   await actor.save({
+    ...resized(actor.agent, command),
     ...(onCrash === undefined ? {} : { onCrash }),
     ...(idleAfterMs === undefined ? {} : { idleAfterMs }),
     ...(checkpointEveryMs === undefined ? {} : { checkpointEveryMs }),
     ...(wakeAtMs === undefined ? {} : { wakeAtMs }),
   });
   actor.attendance?.nudge();
+  if (command.diskBytes === undefined) return;
+  await actor.step("grow.recorded");
+  actor.lane.letCallsIn();
+  await growDisk(actor);
 }
 
 /** Holds the awake agent. Holds the lane. @throws `too_many` */

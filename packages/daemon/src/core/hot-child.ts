@@ -39,6 +39,7 @@ async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
   const { parts, agent } = actor;
   const { opened, memory } = await openedFork(source);
   const { state } = memory;
+  const { shape } = opened.manifest.substrate;
   if (state === null || !row.frozen) {
     const lack = state === null ? "no memory" : "a workload that did not freeze";
     throw new PerdureError(
@@ -54,11 +55,13 @@ async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
   let link: GuestLink | null = null;
   try {
     const base =
-      use === "restore" ? memory.base : await makeForkFolder(actor, owner, row, memory.base);
+      use === "restore"
+        ? memory.base
+        : await makeForkFolder(actor, owner, row, memory.base, shape.memoryBytes);
     await parts.checkpoints.createLayer(owner, topLayer, agent.shape.diskBytes);
     await parts.checkpoints.syncLayer(owner, topLayer);
     const chain = await chainOf(actor, owner, [...row.layers, topLayer]);
-    machine = await takeSpare(actor, await actor.spec(base), opened.manifest.substrate);
+    machine = await takeSpare(actor, await actor.spec(base, shape), opened.manifest.substrate);
     link = await parts.links.connect(machine.linkPath);
     const loaded = machine.injectMemory(state.pages());
     loaded.catch(() => undefined); // Awaited with the disk, or after the machine was ended.
@@ -75,7 +78,9 @@ async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
     const verified = verifiedChecks(opened);
     const { id: checkpoint } = row;
     const files = { use, owner, topLayer };
-    const made = { ...files, origin: actor.id, checkpoint, machine, link, base, verified };
+    const reachedBytes = shape.diskBytes;
+    const held = { machine, link, base, reachedBytes, verified };
+    const made = { ...files, origin: actor.id, checkpoint, ...held };
     return { ...made, end: () => end(actor, made) };
   } catch (error) {
     link?.close("the hot child failed");

@@ -34,6 +34,8 @@ export interface HotChild {
   readonly link: GuestLink;
   readonly base: MemoryBase;
   readonly topLayer: LayerId;
+  /** How far the file system inside reaches on its disk. */
+  readonly reachedBytes: number;
   readonly verified: readonly GateCheck[];
   /** Ends it, with its files, where nobody takes it. Does not fail: what is left the next start of a daemon removes. */
   end(): Promise<void>;

@@ -69,6 +69,10 @@ export const engineLimits = {
   /** How long an agent rests before a long chain of its disk is shortened; doubled with each try that failed. */
   flattenAfterMs: 600_000,
   flattenAfterMsMax: 24 * 3_600_000,
+  /** Time for a file system inside to grow, and tries until the guest has heard of its larger disk; waits double. */
+  growMs: 60_000,
+  growTriesMax: 8,
+  growRetryMs: 25,
   /** Checkpoints in one export. */
   exportCheckpointsMax: 256,
   /** Room asked for beyond the captured pages: device state, page map, manifest, layer. */

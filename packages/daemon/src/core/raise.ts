@@ -26,6 +26,7 @@ import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
 import { startEntrypoint, withChecks } from "./entrypoint.ts";
 import { whyFailed } from "./fail.ts";
+import { growDisk } from "./grow.ts";
 import { noClockPlan, planClock, shortenWaits, type ClockPlan } from "./guest-clock.ts";
 import type { HotChild } from "./hot-children.ts";
 import { engineLimits } from "./limit.ts";
@@ -35,6 +36,7 @@ import { Phases } from "./phases.ts";
 import type { GuestIdentity, GuestLink } from "./ports/guest-link.ts";
 import type { DiskChain, Machine, MachineSpec, MemoryBase } from "./ports/substrate.ts";
 import { connectAgain } from "./reconnect.ts";
+import { begunWith, sizeWanted, type Size } from "./size.ts";
 import { passGate } from "./wake-gate.ts";
 
 /** Where a generation starts from. */
@@ -61,7 +63,7 @@ export interface Origin {
 
 /** Gives the agent a machine and lets it out. Holds the lane. @returns the wake report, also stored */
 export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
-  const spec = await actor.spec(origin.base);
+  const spec = await actor.spec(origin.base, sizeFor(actor, origin));
   try {
     return await (origin.state === null && origin.hot == null
       ? boot(actor, origin, spec)
@@ -70,6 +72,22 @@ export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
     // Only now: a spare that starts beside a wake slows it down.
     actor.parts.spares.touch(spec);
   }
+}
+
+/**
+ * What is booted gets the size that its owner wants. What has memory is what it was captured on: for the head that
+ * is the agent's own, and anything else is refused.
+ */
+function sizeFor({ agent }: Actor, { route, state, hot, capturedOn }: Origin): Size {
+  if (hot != null) return hot.machine.facts.shape;
+  if (state === null) return sizeWanted(agent);
+  return route === "wake" || route === "recover" ? agent.shape : (capturedOn?.shape ?? agent.shape);
+}
+
+/** How far its file system reaches; null: it boots, and grows by itself. */
+function reachedBytes({ hot, state, capturedOn }: Origin): number | null {
+  if (hot != null) return hot.reachedBytes;
+  return state === null ? null : (capturedOn?.shape.diskBytes ?? null);
 }
 
 /** A boot that stays silent is tried once more, with all the time that a slow host needs. */
@@ -200,6 +218,7 @@ async function attemptNow(
     await actor.save({
       state: "awake",
       lease: { ...lease, letOut: true },
+      ...begunWith(actor.agent, spec.shape, reachedBytes(origin)),
       head: origin.headAfter,
       disk: null,
       failure: null,
@@ -231,6 +250,7 @@ async function attemptNow(
     throw await whyFailed(actor, machine, `its ${verb}`, error);
   }
   await actor.step(`${verb}.thawed`);
+  await growDisk(actor);
   // After a plain wake a cut comes, which does it. Crashes may follow each other without one.
   if (verb !== "wake" && (await compactDisk(actor))) await collectOld(actor);
   return report;

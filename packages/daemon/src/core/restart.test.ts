@@ -15,10 +15,11 @@ import {
   growChain,
   inPieces,
   recover,
+  resize,
   restore,
   verb,
 } from "../../../../test/simulation/scene.ts";
-import { World, type CrashTarget } from "../../../../test/simulation/world.ts";
+import { shape, World, type CrashTarget } from "../../../../test/simulation/world.ts";
 import type { Command } from "./command.ts";
 import { steps, type Step } from "./step.ts";
 
@@ -47,6 +48,7 @@ const scenes: Readonly<Record<string, readonly [Deed[], Act]>> = {
   fork: [lived, fork("a1", "a2")],
   flatten: [[...lived.slice(0, 3), "many layers", verb("sleep", "a1")], verb("gc", "a1")],
   import: [[...lived, verb("sleep", "a1"), "leave by a file"], "come by a file"],
+  grow: [lived, resize("a1", { diskBytes: 2 * shape.diskBytes })],
   remove: [lived, verb("remove", "a1")],
 };
 const verbOf = (step: Step): string => step.split(".")[0] ?? "";

@@ -20,6 +20,7 @@ import type { Agent, Lease } from "./agent.ts";
 import { collectOld } from "./collect.ts";
 import { completeEntrypoint } from "./entrypoint.ts";
 import { crashed } from "./fail.ts";
+import { growDisk } from "./grow.ts";
 import { handleMachineEvent } from "./machine-event.ts";
 import type { Parts } from "./parts.ts";
 import type { MemoryBase } from "./ports/substrate.ts";
@@ -182,6 +183,7 @@ async function adopt(actor: Actor): Promise<void> {
   // A machine that still waits for room tells so again, at once below.
   await actor.save({ state: "awake", paused: null });
   actor.watch();
+  await growDisk(actor);
 }
 
 /** Ends a machine that cannot be taken over, for verbs that can do without it: failed. Holds the lane. */

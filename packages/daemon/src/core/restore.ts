@@ -98,7 +98,7 @@ async function assertCanBeOpened(actor: Actor, row: CheckpointRow): Promise<void
   if (parts.hotChildren.ready(row.id, "restore") > 0) return;
   const { manifest, state } = await parts.checkpoints.open(actor.id, row.id);
   if (state === null) return;
-  const here = await parts.substrate.facts(await actor.spec(state.base));
+  const here = await parts.substrate.facts(await actor.spec(state.base, manifest.substrate.shape));
   assertCompatible(agent.name, manifest.substrate, here);
 }
 

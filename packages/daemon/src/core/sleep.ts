@@ -24,6 +24,7 @@ import type { PageBatch } from "./ports/page.ts";
 import type { Machine, MachineCut } from "./ports/substrate.ts";
 import { crashed, whyFailed } from "./fail.ts";
 import { goOn } from "./reconnect.ts";
+import { capturedFacts } from "./size.ts";
 import { draftOf, rowOf, storeStep, type Quiet } from "./publish.ts";
 
 export interface SleepOptions {
@@ -77,7 +78,7 @@ export async function sleep(
         name: null,
         layers,
         quiet,
-        substrate: { ...machine.facts, ...(await clock) },
+        substrate: capturedFacts(actor.agent, { ...machine.facts, ...(await clock) }),
       });
       const published = await parts.checkpoints.write(
         draft,
@@ -183,7 +184,7 @@ async function cutAndPublish(
       name,
       layers,
       quiet: { frozen: true, clean: cut.clean },
-      substrate: { ...machine.facts, ...clock },
+      substrate: capturedFacts(actor.agent, { ...machine.facts, ...clock }),
     });
     const published = await parts.checkpoints.write(
       draft,

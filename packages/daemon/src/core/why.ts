@@ -1,14 +1,15 @@
 /** Why: what keeps an agent in its state, what happens next by itself, and what would change it. */
-import type { Why, WhyReason } from "@perdure/protocol";
+import { MIB, type Why, type WhyReason } from "@perdure/protocol";
 import type { Attendance } from "./actor.ts";
 import { wakeDueMs, type Agent } from "./agent.ts";
+import { pendingOf } from "./size.ts";
 
 /** @param attendance of an awake agent; null where nobody looks after it */
 export function whyOf(agent: Agent, attendance: Attendance | null): Why {
   return {
     state: agent.state,
     sinceMs: agent.changedAtMs,
-    reasons: [...reasonsOf(agent, attendance)],
+    reasons: [...reasonsOf(agent, attendance), ...sizeReasons(agent)],
     next: nextOf(agent, attendance),
     ways: [...waysOf(agent)],
   };
@@ -60,6 +61,30 @@ function* reasonsOf(agent: Agent, attendance: Attendance | null): Generator<WhyR
       yield because("changing", `It is ${agent.state}`);
       return;
   }
+}
+
+/** What its owner set and it does not have yet. */
+function* sizeReasons(agent: Agent): Generator<WhyReason> {
+  const pending = pendingOf(agent);
+  if (pending === null) return;
+  const { memoryBytes, cpus, diskBytes } = pending;
+  const because = (reason: string, detail: string): WhyReason => ({
+    reason,
+    detail,
+    untilMs: null,
+  });
+  const parts = [
+    ...(memoryBytes === undefined ? [] : [`${memoryBytes / MIB} MiB of memory`]),
+    ...(cpus === undefined ? [] : [`${cpus} CPU${cpus === 1 ? "" : "s"}`]),
+  ];
+  if (parts.length > 0) {
+    yield because("size-pending", `It gets ${parts.join(" and ")} at its next cold start`);
+  }
+  if (diskBytes === undefined) return;
+  yield because(
+    "disk-pending",
+    `Its disk of ${diskBytes / MIB} MiB is not filled yet: its next wake does that`,
+  );
 }
 
 function nextOf(agent: Agent, attendance: Attendance | null): Why["next"] {

@@ -146,6 +146,12 @@ export interface Machine {
    * are none. Takes as long as it takes to copy them. Refused where `top` is not what the machine writes.
    */
   mergeLayers(below: string, top: string): Promise<void>;
+  /**
+   * Makes the disk, and the layer that is written, this large, and tells the guest: also where they are so already,
+   * because a guest that was loaded from a checkpoint may not know. The guest may run, and hears of it a moment
+   * later. Refused where the disk is larger.
+   */
+  growDisk(bytes: number): Promise<void>;
 
   /** Proportional and private memory of the process, bytes, and CPU seconds it used. */
   usage(): Promise<{ pssBytes: number; privateBytes: number; cpuSeconds: number }>;

@@ -2,14 +2,16 @@
 import { createHash } from "node:crypto";
 import type { GuestModel, GuestSeat } from "./guest-model.ts";
 
-/** Ticks and monotonic clock, before what it holds. */
-const HEADER_BYTES = 12;
+/** Ticks, monotonic clock and size of the disk, before what it holds. */
+const HEADER_BYTES = 20;
 
 export class ContractGuest implements GuestModel {
   readonly seat: GuestSeat;
   ticks = 0;
   /** Moved by nothing but the host. */
   monotonicMs = 0;
+  /** As it was told last. */
+  #diskBytes: number;
   #held: Uint8Array;
   #running = false;
   #waiting: (() => void)[] = [];
@@ -19,6 +21,7 @@ export class ContractGuest implements GuestModel {
     const view = saved === null ? null : new DataView(saved.buffer, saved.byteOffset);
     this.ticks = view?.getUint32(0) ?? 0;
     this.monotonicMs = view?.getFloat64(4) ?? 0;
+    this.#diskBytes = view?.getFloat64(12) ?? seat.diskBytes;
     this.#held = saved?.slice(HEADER_BYTES) ?? new Uint8Array();
   }
 
@@ -38,12 +41,17 @@ export class ContractGuest implements GuestModel {
     const view = new DataView(all.buffer);
     view.setUint32(0, this.ticks);
     view.setFloat64(4, this.monotonicMs);
+    view.setFloat64(12, this.#diskBytes);
     all.set(this.#held, HEADER_BYTES);
     return all;
   }
 
   advance(ms: number): void {
     this.monotonicMs += ms;
+  }
+
+  diskGrown(bytes: number): void {
+    this.#diskBytes = bytes;
   }
 
   end(): void {
@@ -65,6 +73,7 @@ export class ContractGuest implements GuestModel {
   }
 
   writeDisk(offset: number, bytes: number, seed: number): string {
+    if (offset + bytes > this.#diskBytes) throw new Error("There is no room on the disk");
     const sum = sha256(filled(bytes, seed));
     this.seat.disk?.write(`${offset}+${bytes}`, sum);
     return sum;

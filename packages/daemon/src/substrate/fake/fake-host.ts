@@ -115,7 +115,7 @@ export class FakeHost implements ProcessHost {
       vmm: "fake",
       vmmVersion: "1.2.3",
       machineType: "fake-1.2",
-      deviceDigest: sha256(Buffer.from(JSON.stringify(spec.shape))),
+      deviceDigest: sha256(Buffer.from(JSON.stringify([spec.shape.memoryBytes, spec.shape.cpus]))),
       shape: spec.shape,
       cpuModel: "fake-cpu",
       accelerator: "none",

@@ -140,6 +140,10 @@ export class FakeMachine implements Machine {
     return this.#do("mergeLayers", () => this.#process.mergeLayers(below, top));
   }
 
+  growDisk(bytes: number): Promise<void> {
+    return this.#do("growDisk", () => this.#process.growDisk(bytes));
+  }
+
   usage(): Promise<{ pssBytes: number; privateBytes: number; cpuSeconds: number }> {
     return this.#do("usage", () => {
       const privateBytes = this.#process.memory.privatePages().length * 4096;

@@ -51,12 +51,14 @@ export class FakeProcess {
   #waitsForRoom: MachineEvent | null = null;
   #cuts = 0;
   #disk: FakeDisk | null = null;
+  #diskBytes: number;
   #guest: GuestModel | null = null;
   #loaded: (guest: GuestModel) => void = () => undefined;
 
   constructor(host: ProcessHost, { record, spec, base, basePath }: ProcessStart) {
     this.record = record;
     this.spec = spec;
+    this.#diskBytes = spec.shape.diskBytes;
     this.memory = new FakeMemory(spec.shape.memoryBytes, base);
     this.#host = host;
     this.#basePath = basePath;
@@ -103,6 +105,14 @@ export class FakeProcess {
   mergeLayers(below: string, top: string): void {
     if (this.#disk === null) throw new PerdureError("machine_failed", "The machine has no disk");
     this.#disk.mergeLayers(below, top);
+  }
+
+  growDisk(bytes: number): void {
+    if (this.#disk === null || bytes < this.#diskBytes) {
+      throw new PerdureError("machine_failed", `Cannot make a disk of ${bytes} bytes`);
+    }
+    this.#diskBytes = bytes;
+    this.#guest?.diskGrown?.(bytes);
   }
 
   /** Starts the guest from the disk alone. */
@@ -201,6 +211,7 @@ export class FakeProcess {
     const seat = {
       machine: this.record.id,
       disk: this.#disk,
+      diskBytes: this.#diskBytes,
       happen: (kind: MachineEvent["kind"], detail?: string) => this.happen(kind, detail),
     };
     this.#guest = this.#host.makeGuest(seat, saved);

@@ -91,8 +91,12 @@ export class FakeSubstrate implements Substrate {
     return this.#do("adopt", () => {
       const process = this.#processOf(record);
       if (process === null) return null;
-      const same = digestOf(plain(process.spec)) === digestOf(plain(spec));
-      if (!same) throw new PerdureError("machine_failed", "The process runs another spec");
+      const { diskBytes } = process.spec.shape;
+      const shape = { ...spec.shape, diskBytes };
+      const same = digestOf(plain(process.spec)) === digestOf(plain({ ...spec, shape }));
+      // Its disk may have grown since.
+      if (!same || diskBytes > spec.shape.diskBytes)
+        throw new PerdureError("machine_failed", "The process runs another spec");
       return this.#machine(process);
     });
   }

@@ -9,6 +9,8 @@ import type { FakeDisk } from "./fake-disk.ts";
 export interface GuestSeat {
   readonly machine: string;
   readonly disk: FakeDisk | null;
+  /** What a guest that boots finds. */
+  readonly diskBytes: number;
   /** What the guest, or the host below it, does to the machine: a reboot, a panic, a crash… */
   happen(kind: MachineEvent["kind"], detail?: string): void;
 }
@@ -20,6 +22,8 @@ export interface GuestModel {
   halt(): void;
   /** Its clock was moved before it runs for the first time. */
   advance?(ms: number): void;
+  /** It is told how large its disk is. */
+  diskGrown?(bytes: number): void;
   /** All that the guest knows, for memory. Called while it is halted. */
   save(): Uint8Array;
   /** The process is gone. */

@@ -5,7 +5,7 @@
  *   and the machine's name on its command line. What is left of one that is gone is removed.
  * - I2 What it is comes from the note beside its sockets, which only the daemon can write.
  */
-import { digestOf, PerdureError } from "@perdure/protocol";
+import { PerdureError } from "@perdure/protocol";
 import type { MachineRecord, MachineSpec } from "../../core/ports/substrate.ts";
 import { qemuLimits } from "./limit.ts";
 import type { StartTools } from "./machine-start.ts";
@@ -46,7 +46,10 @@ export async function adoptMachine(
   if (note === null) return null;
   const { facts, credentials } = note;
   if (
-    digestOf(facts.shape) !== digestOf(spec.shape) ||
+    facts.shape.memoryBytes !== spec.shape.memoryBytes ||
+    facts.shape.cpus !== spec.shape.cpus ||
+    // It may have grown since.
+    facts.shape.diskBytes > spec.shape.diskBytes ||
     facts.kernel !== spec.boot.kernelDigest ||
     facts.initramfs !== spec.boot.initramfsDigest
   ) {

@@ -149,6 +149,28 @@ export class Disk {
     await this.#notes.writeLayers(this.#layers);
   }
 
+  /** A resize tells the guest of its disk's size, whatever that was. */
+  async grow(bytes: number): Promise<void> {
+    const nowBytes = await this.#sizeBytes();
+    if (nowBytes === null || bytes < nowBytes) {
+      const now = nowBytes === null ? "the machine has none" : `it has ${nowBytes} already`;
+      throw new PerdureError("machine_failed", `Cannot make a disk of ${bytes} bytes: ${now}`);
+    }
+    await this.#qmp.execute("block_resize", { "node-name": node.throttle, size: bytes });
+  }
+
+  async #sizeBytes(): Promise<number | null> {
+    const top = await this.topPath();
+    if (top === null) return null;
+    const nodes = await this.#qmp.execute("query-named-block-nodes", { flat: true });
+    for (const entry of Array.isArray(nodes) ? (nodes as unknown[]) : []) {
+      if (!isRecord(entry) || entry["node-name"] !== layerNode(top)) continue;
+      const bytes = isRecord(entry.image) ? entry.image["virtual-size"] : null;
+      return typeof bytes === "number" ? bytes : null;
+    }
+    return null;
+  }
+
   async #dropPrepared(): Promise<void> {
     const path = this.#prepared;
     this.#prepared = null;

@@ -247,6 +247,10 @@ export class QemuMachine implements Machine {
     return this.#disk.mergeLayers(below, top);
   }
 
+  growDisk(bytes: number): Promise<void> {
+    return this.#disk.grow(bytes);
+  }
+
   usage(): Promise<ProcessUsage> {
     return processUsage(this.#process);
   }

@@ -1,0 +1,75 @@
+/**
+ * Grow: gives an awake agent the disk that its row promises. The row has the new size before anything is done,
+ * and what is left to do (size.ts); each part may be repeated, and is: at the next wake, at an adoption, when
+ * the same size is asked for again. Until all is done the view says what is pending.
+ *
+ * First the VM's disk, then the file system, by the guest's own `resize2fs`: the one that it boots by may
+ * be older than this, and a guest without that program grows at its next cold start.
+ */
+import { PerdureError } from "@perdure/protocol";
+import type { Actor } from "./actor.ts";
+import { engineLimits } from "./limit.ts";
+import type { GuestLink } from "./ports/guest-link.ts";
+import { connectAgain } from "./reconnect.ts";
+
+const ROOT_DEVICE = "/dev/vda";
+
+/** Does what is left to do, where something is; a failure is logged and costs nothing but room. Holds the lane. */
+export async function growDisk(actor: Actor): Promise<void> {
+  const { agent, machine, parts } = actor;
+  if ((agent.grownBytes ?? null) === null || machine === null) return;
+  const { diskBytes } = agent.shape;
+  try {
+    actor.assertNotPaused();
+    await machine.growDisk(diskBytes);
+    await actor.step("grow.disk-grown");
+    await growFileSystem(actor, actor.link ?? (await connectAgain(actor)), diskBytes);
+    await actor.step("grow.file-system-grown");
+    await actor.save({ grownBytes: null });
+    await actor.step("grow.noted");
+  } catch (error) {
+    const { code, message } = PerdureError.from(error);
+    parts.log("warn", "A disk could not be grown inside", { agent: actor.id, code, message });
+  }
+}
+
+/** The guest hears of its larger disk a moment later than it is there: until then the program says that it is too small. */
+async function growFileSystem({ parts }: Actor, link: GuestLink, bytes: number): Promise<void> {
+  const { growTriesMax, growRetryMs } = engineLimits;
+  for (let tries = 1; ; tries++) {
+    const { exitCode, said } = await resize(link, bytes);
+    if (exitCode === 0) return;
+    if (tries === growTriesMax) {
+      throw new PerdureError(
+        "guest_error",
+        `resize2fs ended with ${exitCode ?? "a signal"}: ${said}`,
+      );
+    }
+    await parts.clock.wait(growRetryMs * 2 ** (tries - 1));
+  }
+}
+
+async function resize(
+  link: GuestLink,
+  bytes: number,
+): Promise<{ readonly exitCode: number | null; readonly said: string }> {
+  const { process } = await link.exec({
+    argv: ["resize2fs", ROOT_DEVICE, `${bytes / 1024}K`],
+    env: {},
+    user: "root",
+    cwd: "/",
+    stdin: false,
+    timeoutMs: engineLimits.growMs,
+  });
+  const said: Uint8Array[] = [];
+  let exitCode: number | null = null;
+  for await (const piece of link.attach(process, 0)) {
+    if (piece.type === "output") said.push(piece.bytes);
+    if (piece.type !== "exit") continue;
+    ({ exitCode } = piece);
+    break;
+  }
+  await link.forget(process);
+  const text = said.map((bytes) => new TextDecoder().decode(bytes)).join("");
+  return { exitCode, said: text.trim().slice(-200) };
+}
