@@ -1,7 +1,7 @@
 /**
  * Grow: gives an awake agent the disk that its row promises. The row has the new size before anything is done,
  * and what is left to do (size.ts); each part may be repeated, and is: at the next wake, at an adoption, when
- * the same size is asked for again. Until all is done the view says what is pending.
+ * the same size is asked for again, and when a VM that waited for room goes on. Until all is done the view says what is pending.
  *
  * First the VM's disk, then the file system, by the guest's own `resize2fs`: the one that it boots by may
  * be older than this, and a guest without that program grows at its next cold start.
@@ -9,7 +9,9 @@
 import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import { engineLimits } from "./limit.ts";
+import { agentPaused } from "./no-room.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
+import type { Machine } from "./ports/substrate.ts";
 import { connectAgain } from "./reconnect.ts";
 
 const ROOT_DEVICE = "/dev/vda";
@@ -23,7 +25,8 @@ export async function growDisk(actor: Actor): Promise<void> {
     actor.assertNotPaused();
     await machine.growDisk(diskBytes);
     await actor.step("grow.disk-grown");
-    await growFileSystem(actor, actor.link ?? (await connectAgain(actor)), diskBytes);
+    const link = actor.link ?? (await connectAgain(actor));
+    await answered(actor, machine, (signal) => growFileSystem(actor, link, diskBytes, signal));
     await actor.step("grow.file-system-grown");
     await actor.save({ grownBytes: null });
     await actor.step("grow.noted");
@@ -33,8 +36,35 @@ export async function growDisk(actor: Actor): Promise<void> {
   }
 }
 
+/** A guest need not answer, and cannot where its VM waits for room: neither keeps the lane. */
+async function answered(
+  { agent, parts }: Actor,
+  machine: Machine,
+  work: (signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  const over = new AbortController();
+  const paused = Promise.withResolvers<never>();
+  const unwatch = machine.onEvent(({ kind }) => {
+    if (kind === "io-error") paused.reject(agentPaused(agent, "disk full"));
+  });
+  const late = parts.clock.wait(engineLimits.growAnswerMs, over.signal).then(() => {
+    throw new PerdureError("guest_timeout", "resize2fs did not end in time");
+  });
+  try {
+    await Promise.race([work(over.signal), paused.promise, late]);
+  } finally {
+    unwatch();
+    over.abort();
+  }
+}
+
 /** The guest hears of its larger disk a moment later than it is there: until then the program says that it is too small. */
-async function growFileSystem({ parts }: Actor, link: GuestLink, bytes: number): Promise<void> {
+async function growFileSystem(
+  { parts }: Actor,
+  link: GuestLink,
+  bytes: number,
+  signal: AbortSignal,
+): Promise<void> {
   const { growTriesMax, growRetryMs } = engineLimits;
   for (let tries = 1; ; tries++) {
     const { exitCode, said } = await resize(link, bytes);
@@ -45,7 +75,7 @@ async function growFileSystem({ parts }: Actor, link: GuestLink, bytes: number):
         `resize2fs ended with ${exitCode ?? "a signal"}: ${said}`,
       );
     }
-    await parts.clock.wait(growRetryMs * 2 ** (tries - 1));
+    await parts.clock.wait(growRetryMs * 2 ** (tries - 1), signal);
   }
 }
 

@@ -71,6 +71,8 @@ export const engineLimits = {
   flattenAfterMsMax: 24 * 3_600_000,
   /** Time for a file system inside to grow, and tries until the guest has heard of its larger disk; waits double. */
   growMs: 60_000,
+  /** Time for all of its tries, by the host's clock. */
+  growAnswerMs: 90_000,
   growTriesMax: 8,
   growRetryMs: 25,
   /** Checkpoints in one export. */

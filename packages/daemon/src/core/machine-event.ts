@@ -4,6 +4,7 @@
  */
 import type { Actor } from "./actor.ts";
 import { crashed, endMachine, fail } from "./fail.ts";
+import { growDisk } from "./grow.ts";
 import { engineLimits } from "./limit.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
 import { goOn } from "./reconnect.ts";
@@ -98,8 +99,10 @@ async function retryPaused(actor: Actor, machine: Machine): Promise<void> {
     await clock.wait(engineLimits.pausedRetryMs);
     done = await actor.lane.exclusive(async () => {
       const over = await tryOnce();
-      if (over) retried.delete(machine);
-      return over;
+      if (!over) return false;
+      retried.delete(machine);
+      if (actor.machine === machine) await growDisk(actor);
+      return true;
     });
   }
 }

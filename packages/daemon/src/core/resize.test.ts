@@ -13,6 +13,7 @@ import {
   verb,
 } from "../../../../test/simulation/scene.ts";
 import { shape, World } from "../../../../test/simulation/world.ts";
+import { engineLimits } from "./limit.ts";
 import { Guest } from "../../../../test/simulation/guest.ts";
 
 const larger = { memoryBytes: 2 * shape.memoryBytes, cpus: 2 };
@@ -187,6 +188,33 @@ describe("a disk", () => {
       await expectWhole(world);
     },
   );
+
+  test("of a guest that does not answer is pending, and keeps no call waiting", async () => {
+    world.faults.hang("link.exec");
+    expect(await world.execute(resize("a1", { diskBytes }))).toMatchObject({
+      pending: { diskBytes },
+    });
+    world.faults.clear();
+    expect(await count(world, "a1", 1)).toBe(11);
+    await expectWhole(world);
+  });
+
+  test("of a VM that stops for want of room while it grows is pending, and grows once it goes on", async () => {
+    world.faults.hang("link.exec", { times: 1 });
+    const resizing = world.engine.execute(resize("a1", { diskBytes }));
+    await world.time.flush();
+    world.host.roomForDisk = false;
+    (await world.process("a1")).happen("io-error");
+    // No time passes for it.
+    expect(await resizing).toMatchObject({ pending: { diskBytes } });
+    await world.time.flush();
+    expect(await world.agent("a1")).toMatchObject({ state: "awake", paused: "disk full" });
+    world.host.roomForDisk = true;
+    await world.time.advance(2 * engineLimits.pausedRetryMs);
+    expect(await show()).toMatchObject({ pending: null });
+    expect(await filledBytes()).toBe(diskBytes);
+    await expectWhole(world);
+  });
 
   test("that is larger than when its daemon died is adopted, and grown as far as it was wanted", async () => {
     world.faults.fail("link.exec");
