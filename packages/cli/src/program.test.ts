@@ -69,7 +69,7 @@ it("has every verb, each explained with an example and the options of all", () =
   const names = program.commands.map((command) => command.name());
   expect(names.sort()).toEqual(
     (
-      "checkpoint checkpoints complete cp create daemon doctor drop events exec export fork gc hold hot image import key list processes quarantine " +
+      "checkpoint checkpoints complete cp create daemon doctor drop events exec export file fork gc hold hot image import key list processes quarantine " +
       "recover release remove report restore set shell show sleep start stop verify wake why"
     ).split(" "),
   );
@@ -80,7 +80,7 @@ it("has every verb, each explained with an example and the options of all", () =
     const help = words.join("");
     expect(help, command.name()).toMatch(/Examples?:\n {2}.*perdure /);
     // One that only has others below it is not called itself.
-    if (command.name() === "image") continue;
+    if (command.commands.length > 0) continue;
     expect(help, command.name()).toMatch(/--json[^]*--socket <path>[^]*--home <folder>/);
   }
 });

@@ -7,6 +7,7 @@ import { addDaemonCommand } from "./command/daemon.ts";
 import { addDoctorCommand } from "./command/doctor.ts";
 import { addEventsCommand } from "./command/events.ts";
 import { addExecCommand } from "./command/exec.ts";
+import { addFileCommands } from "./command/file.ts";
 import { addGcCommand } from "./command/gc.ts";
 import { addImageCommands } from "./command/image.ts";
 import { addKeyCommands } from "./command/key.ts";
@@ -45,6 +46,7 @@ export function createProgram(json: boolean): Command {
   addExecCommand(program);
   addShellCommand(program);
   addCpCommand(program);
+  addFileCommands(program);
   addVerbCommands(program);
   addRestCommands(program);
   addReportCommand(program);

@@ -1,8 +1,8 @@
 /** `cp`: one file into an agent or out of it. */
 import { basename } from "node:path";
-import { InvalidArgumentError } from "commander";
 import type { Command } from "commander";
 import { download, upload } from "../file-copy.ts";
+import { parseMode, parsePlace } from "../place.ts";
 import { formatSize } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -10,19 +10,6 @@ import type { SharedOptions } from "../session.ts";
 interface CpOptions extends SharedOptions {
   readonly user?: string;
   readonly mode?: number;
-}
-
-/** `AGENT:/PATH`, else a path on this host, or `-`. */
-function parsePlace(text: string): { agent: string | undefined; path: string } {
-  const match = /^([a-z0-9][a-z0-9_-]*):(\/.*)$/s.exec(text);
-  return match === null
-    ? { agent: undefined, path: text }
-    : { agent: match[1], path: match[2] ?? "" };
-}
-
-function parseMode(text: string): number {
-  if (/^[0-7]{3,4}$/.test(text)) return parseInt(text, 8);
-  throw new InvalidArgumentError("Write it in octal, as in 644.");
 }
 
 export function addCpCommand(program: Command): void {

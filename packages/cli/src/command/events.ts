@@ -3,6 +3,7 @@ import { InvalidArgumentError } from "commander";
 import type { Command } from "commander";
 import type { AgentEvent, EventGap, EventKind } from "@perdure/sdk";
 import { eventKinds } from "@perdure/sdk";
+import { quoted } from "../quoted.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
 
@@ -50,11 +51,6 @@ function inWords(event: AgentEvent | EventGap): string {
     .map(([key, value]) => `${key}=${typeof value === "string" ? quoted(value) : value}`);
   const columns = [id, new Date(atMs).toISOString(), name, `g${generation}`, kind, ...facts];
   return `${columns.join("  ")}\n`;
-}
-
-/** Of an agent's own making may be what a terminal takes for orders. */
-function quoted(text: string): string {
-  return /^[\w.:/-]+$/.test(text) ? text : JSON.stringify(text);
 }
 
 function kindsFrom(text: string): EventKind[] {
