@@ -45,7 +45,7 @@ test("C18 reboot and triple fault become cold starts, before and after a wake, a
   const failed = await does("again", tripleFault, ({ state }) => state === "failed");
   expect(failed.failure?.reason).toBe("reset_loop");
   expect(failed.generation).toBe(5);
-  expect(machinesOf(under, failed.id)).toEqual([]);
+  await gone(failed);
   expect((await refusal(client.exec("again", ["/bin/true"]))).code).toBe("agent_failed");
   await client.recover("again", { from: "disk" });
   expect(await under.sh("again", "cat /root/kept")).toBe("on disk");
@@ -60,7 +60,7 @@ test("C18 a panic becomes failed, before and after a wake, and the next wake rec
     expect(failed.failure).toMatchObject({ reason: "panic" });
     expect(failed.failure?.message).toContain("sysrq triggered crash");
     expect(failed.failure?.wayBack).toContain("perdure wake panics");
-    expect(machinesOf(under, failed.id)).toEqual([]);
+    await gone(failed);
   };
   await expectFailed();
   expect((await client.wake("panics")).report).toMatchObject({ route: "recover", generation: 2 });
@@ -79,7 +79,7 @@ test("C18 a power-off becomes stopped, before and after a wake", async () => {
   await client.create({ name: "off" });
   const expectStopped = async (): Promise<void> => {
     const stopped = await does("off", powerOff, ({ state }) => state === "stopped");
-    await until("its VM to be gone", () => machinesOf(under, stopped.id).length === 0, SOON_MS);
+    await gone(stopped);
     expect(stopped.failure).toBeNull();
   };
   await expectStopped();
@@ -105,6 +105,11 @@ async function does(
   const what = `the state after "${line}"`;
   await until(what, async () => reached((agent = await under.client.show(name))), SOON_MS);
   return agent;
+}
+
+/** The state is stored first, then the VM ends. */
+function gone({ id }: AgentView): Promise<void> {
+  return until("its VM to be gone", () => machinesOf(under, id).length === 0, SOON_MS);
 }
 
 /** The guest resets itself: told soon, then awake in this generation on a machine that idles. */
