@@ -49,6 +49,29 @@ describe("files of an agent", () => {
     },
   );
 
+  test("C44 an upload of 300 MiB is whole, and one that is broken off near its end is not there", async () => {
+    const size = 300 * MIB;
+    const piece = randomBytes(MIB);
+    const hash = createHash("sha256");
+    const body = async function* (): AsyncGenerator<Uint8Array> {
+      for (let i = 0; i < size / MIB; i++) {
+        const bytes = Buffer.from(piece);
+        bytes.writeUInt32BE(i);
+        hash.update(bytes);
+        yield await Promise.resolve(bytes);
+      }
+    };
+    const path = "/home/user/large/file";
+    await under.sh("f", "mkdir /home/user/large", "user");
+    await under.client.writeFile("f", path, body(), { size });
+    expect(await factsInside(path)).toBe(`${hash.digest("hex")} ${size} user:user 644`);
+    await under.sh("f", `rm ${path}`);
+    await abandonedUpload(under.socket, "f", path, size, size - MIB);
+    await until("what was begun to be gone", async () => {
+      return (await namesIn("/home/user/large")).length === 0;
+    });
+  });
+
   test("C44 a file is replaced whole; mode and user are as asked", async () => {
     const path = "/var/tmp/tool";
     await under.client.writeFile("f", path, "old", { user: "root", mode: 0o600 });

@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { countsOn, readCount, startCounter } from "./counter.ts";
 import { DaemonUnderTest, until } from "./daemon-under-test.ts";
+import { away, expectRightClock } from "./guest-clock.ts";
 import { crash, machineOf, machinesOf, refusal } from "./host-view.ts";
 
 const under = new DaemonUnderTest();
@@ -38,6 +39,7 @@ describe("fork", () => {
     const before = await readCount(under, "f1");
 
     const forked = await client.fork("f1", "f2");
+    await expectRightClock(under, "f2");
     fork = forked.agent.id;
     expect(forked).toMatchObject({
       agent: { name: "f2", state: "awake", generation: 1 },
@@ -91,11 +93,13 @@ describe("fork", () => {
     expect(await under.sh("f3", "sha256sum /dev/shm/large")).toBe(sum);
   });
 
-  test("from a named checkpoint of a crashed agent; its own first crash costs its memory alone", async () => {
+  test("C01 from a named checkpoint of a crashed agent, with the clock of now; its own first crash costs its memory alone", async () => {
     const { client } = under;
     await client.checkpoint("f3", { name: "kept" });
     await crashed("f3");
+    await away();
     await client.fork("f3", "f4", { checkpoint: "kept" });
+    await expectRightClock(under, "f4");
     await under.sh("f4", "printf forked > /home/user/file; sync");
     await crashed("f4");
     await client.wake("f4");

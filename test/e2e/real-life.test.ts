@@ -62,6 +62,8 @@ describe.skipIf(!isSoak)(
         const browser = (name: string, verb: "goto" | "evaluate", argument: string) =>
           json(name, "python3", "/home/user/browser.py", verb, argument);
         const open = async (name: string): Promise<void> => {
+          // Also of a daemon that came later.
+          const { client } = under;
           await client.exec(name, ["python3", "/home/user/site.py", "8080"]);
           await client.exec(name, [
             "chromium",
@@ -78,35 +80,45 @@ describe.skipIf(!isSoak)(
           browser(name, "evaluate", "document.getElementById('user').textContent");
         const counter = async (name: string) =>
           Number(await browser(name, "evaluate", "window.counter"));
+        /** Of this very page, which nobody loaded again. */
+        const mark = (name: string) => browser(name, "evaluate", "window.mark");
+        const isMarked = "has this in its memory";
 
         await open("web");
         expect(await browser("web", "goto", "http://127.0.0.1:8080/login?alice")).toBe(
           "home of alice",
         );
+        expect(await browser("web", "evaluate", `window.mark = "${isMarked}"`)).toBe(isMarked);
         const before = await counter("web");
 
         await client.sleep("web");
         const afterSleep = await counter("web");
         expect(afterSleep).toBeGreaterThan(before);
         expect(await user("web")).toBe("alice");
+        expect(await mark("web")).toBe(isMarked);
 
         await client.fork("web", "web-fork");
+        expect(await mark("web-fork")).toBe(isMarked);
         expect(await counter("web-fork")).toBeGreaterThan(afterSleep);
         expect(await browser("web-fork", "goto", "http://127.0.0.1:8080/")).toBe("home of alice");
         await client.remove("web-fork");
 
         await under.restart();
+        expect(await mark("web")).toBe(isMarked);
         expect(await counter("web")).toBeGreaterThan(afterSleep);
         expect(await browser("web", "goto", "http://127.0.0.1:8080/")).toBe("home of alice");
 
         // A browser writes its cookies to its profile within half a minute; then the disk alone has them.
+        const cookies = `import sqlite3
+kept = sqlite3.connect("file:/home/user/profile/Default/Cookies?mode=ro", uri=True)
+print(kept.execute("select count(*) from cookies where name = 'session'").fetchone()[0])`;
         await until(
           "the cookie to be in the profile",
-          async () =>
-            (await under.sh(
-              "web",
-              "sqlite3 /home/user/profile/Default/Cookies 'select count(*) from cookies'",
-            )) !== "0",
+          async () => {
+            const argv = ["/usr/bin/python3", "-c", cookies];
+            // While the browser writes it, it is locked.
+            return text((await under.client.run("web", argv)).stdout).trim() === "1";
+          },
           PATIENCE_MS,
         );
         await under.client.stop("web");

@@ -7,12 +7,10 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Output, ProcessHandle } from "@perdure/sdk";
 import { DaemonUnderTest, until } from "./daemon-under-test.ts";
+import { AWAY_MS, away, expectRightClock } from "./guest-clock.ts";
 import { crash, machinesOf } from "./host-view.ts";
 import { counter, lines, parseSteps, stepper, watcher, type Step } from "./guest-program.ts";
 
-/** Longer than any clock error that is allowed. */
-const AWAY_MS = 3_000;
-const CLOCK_ERROR_MS = 500;
 /** Five seconds, times four for emulation. */
 const SOON_MS = 20_000;
 
@@ -30,16 +28,16 @@ describe("the wall clock inside", () => {
     await client.stop("stopped");
     await away();
     await client.wake("slept");
-    await expectRightClock("slept");
+    await expectRightClock(under, "slept");
     await client.start("stopped");
-    await expectRightClock("stopped");
+    await expectRightClock(under, "stopped");
     await client.remove("stopped");
   });
 
   test("C01 is right after a live checkpoint, and after a daemon that died in the middle of one", async () => {
     const { client } = under;
     await client.checkpoint("slept");
-    await expectRightClock("slept");
+    await expectRightClock(under, "slept");
 
     await under.restart({ PERDURE_CRASH: "checkpoint.layer-switched:daemon" });
     await under.client.checkpoint("slept").catch(() => undefined);
@@ -47,7 +45,7 @@ describe("the wall clock inside", () => {
     await away();
     await under.start();
     expect((await under.client.show("slept")).state).toBe("awake");
-    await expectRightClock("slept");
+    await expectRightClock(under, "slept");
     await under.client.remove("slept");
   });
 });
@@ -284,27 +282,6 @@ describe("memory and disk", () => {
     expect(Number(await under.sh("cycles", "cat /home/user/count"))).toBeGreaterThanOrEqual(least);
   });
 });
-
-function away(): Promise<void> {
-  return new Promise((back) => setTimeout(back, AWAY_MS));
-}
-
-/** The first exec's clock lies within its round trip, give or take; so does the quickest of a few more. */
-async function expectRightClock(agent: string): Promise<void> {
-  const errors: number[] = [];
-  let best = { trip: Infinity, error: Infinity };
-  for (let tries = 0; tries < 4; tries++) {
-    const sentMs = Date.now();
-    const guestMs = Number(await under.sh(agent, "date +%s.%N")) * 1000;
-    const answeredMs = Date.now();
-    errors.push(Math.max(0, sentMs - guestMs, guestMs - answeredMs));
-    const trip = answeredMs - sentMs;
-    const error = Math.abs(guestMs - (sentMs + answeredMs) / 2);
-    if (trip < best.trip) best = { trip, error };
-  }
-  expect(errors[0]).toBeLessThan(CLOCK_ERROR_MS);
-  expect(best.error).toBeLessThan(CLOCK_ERROR_MS + best.trip / 2);
-}
 
 async function steps(agent: string): Promise<Step[]> {
   return parseSteps(await under.sh(agent, "cat /dev/shm/steps 2>/dev/null || true"));

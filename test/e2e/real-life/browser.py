@@ -45,11 +45,20 @@ def evaluate(expression):
     return result["result"].get("value")
 
 
+def goto(url):
+    """The title of the page, once it is this page that is there. A browser that starts may lose the first try."""
+    while True:
+        loader = call("Page.navigate", url=url).get("loaderId")
+        patience = time.monotonic() + 60
+        while time.monotonic() < patience:
+            there = call("Page.getFrameTree")["frameTree"]["frame"]["loaderId"]
+            if there == loader and evaluate("document.readyState") == "complete":
+                return evaluate("document.title")
+            time.sleep(0.2)
+
+
 verb, argument = sys.argv[1:]
 if verb == "goto":
-    call("Page.navigate", url=argument)
-    while evaluate("document.readyState") != "complete" or not evaluate("document.title"):
-        time.sleep(0.2)
-    print(json.dumps(evaluate("document.title")))
+    print(json.dumps(goto(argument)))
 else:
     print(json.dumps(evaluate(argument)))
