@@ -164,7 +164,9 @@ print(kept.execute("select count(*) from cookies where name = 'session'").fetcho
             server: number;
           }>;
 
-        const { server } = await ask("first");
+        const first = await ask("first");
+        expect(first.line).toBe(0);
+        const { server } = first;
         const redisPid = await redis("info", "server", "|", "grep", "process_id");
         for (let cycle = 1; cycle <= CYCLES; cycle++) {
           await redis("set", `key${cycle}`, `value${cycle}`);
