@@ -3,6 +3,7 @@ import { InvalidArgumentError } from "commander";
 import type { Command } from "commander";
 import type { AgentEvent, EventGap, EventKind } from "@perdure/sdk";
 import { eventKinds } from "@perdure/sdk";
+import { given } from "../given.ts";
 import { quoted } from "../quoted.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -33,9 +34,7 @@ export function addEventsCommand(program: Command): void {
   addSharedOptions(command).action(async (options: Options) => {
     const { agent, kind: kinds, after, follow = false } = options;
     await withSession(options, async ({ perdure, json }) => {
-      const wanted = { agent, kinds, after, follow };
-      const given = Object.fromEntries(Object.entries(wanted).filter(([, v]) => v !== undefined));
-      for await (const event of perdure.events(given)) {
+      for await (const event of perdure.events(given({ agent, kinds, after, follow }))) {
         process.stdout.write(json ? `${JSON.stringify(event)}\n` : inWords(event));
       }
       return 0;

@@ -4,6 +4,7 @@
  */
 import type { Command } from "commander";
 import type { FileEvent, FolderEntry, PathFacts } from "@perdure/sdk";
+import { given } from "../given.ts";
 import { parseAgentPlace, parseMode } from "../place.ts";
 import type { AgentPlace } from "../place.ts";
 import { quoted } from "../quoted.ts";
@@ -46,16 +47,18 @@ function addList(file: Command): void {
     .description("list a folder, by name")
     .argument("<folder>", placeWords, parseAgentPlace)
     .addHelpText("after", "\nExample:\n  perdure file list builder:/home/user --json");
-  addFileOptions(command).action(async ({ agent, path }: AgentPlace, options: FileOptions) => {
-    await withSession(options, async ({ perdure, during, print }) => {
-      const listing = Array.fromAsync(perdure.listFolder(agent, path, userOf(options)));
-      const entries = await during(`Listing "${path}"`, listing);
-      entries.sort((a, b) => (a.name < b.name ? -1 : 1));
-      const shown = entries.map((entry) => ({ ...entry, mode: octal(entry.mode) }));
-      print(shown, entries.length === 0 ? "" : table([heading, ...entries.map(row)]));
-      return 0;
-    });
-  });
+  addFileOptions(command).action(
+    async ({ agent, path }: AgentPlace, { user, ...options }: FileOptions) => {
+      await withSession(options, async ({ perdure, during, print }) => {
+        const listing = Array.fromAsync(perdure.listFolder(agent, path, given({ user })));
+        const entries = await during(`Listing "${path}"`, listing);
+        entries.sort((a, b) => (a.name < b.name ? -1 : 1));
+        const shown = entries.map((entry) => ({ ...entry, mode: octal(entry.mode) }));
+        print(shown, entries.length === 0 ? "" : table([heading, ...entries.map(row)]));
+        return 0;
+      });
+    },
+  );
 }
 
 const heading = ["MODE", "UID", "GID", "SIZE", "CHANGED", "NAME"];
@@ -74,16 +77,18 @@ function addStat(file: Command): void {
     .description("say what stands at a path; a link is described, not followed")
     .argument("<path>", placeWords, parseAgentPlace)
     .addHelpText("after", "\nExample:\n  perdure file stat builder:/etc/hostname");
-  addFileOptions(command).action(async ({ agent, path }: AgentPlace, options: FileOptions) => {
-    await withSession(options, async ({ perdure, during, print }) => {
-      const facts = await during(
-        `Looking at "${path}"`,
-        perdure.stat(agent, path, userOf(options)),
-      );
-      print({ ...facts, mode: octal(facts.mode) }, pairs(factLines(facts)));
-      return 0;
-    });
-  });
+  addFileOptions(command).action(
+    async ({ agent, path }: AgentPlace, { user, ...options }: FileOptions) => {
+      await withSession(options, async ({ perdure, during, print }) => {
+        const facts = await during(
+          `Looking at "${path}"`,
+          perdure.stat(agent, path, given({ user })),
+        );
+        print({ ...facts, mode: octal(facts.mode) }, pairs(factLines(facts)));
+        return 0;
+      });
+    },
+  );
 }
 
 function factLines({ kind, size, mode, uid, gid, mtimeMs }: PathFacts): [string, string][] {
@@ -111,12 +116,8 @@ function addMkdir(file: Command): void {
     .option("--mode <octal>", "permissions (default: 755)", parseMode)
     .addHelpText("after", "\nExample:\n  perdure file mkdir -p builder:/home/user/work/deep");
   addFileOptions(command).action(async ({ agent, path }: AgentPlace, options: MkdirOptions) => {
-    const { parents, mode } = options;
-    const wish = {
-      ...userOf(options),
-      ...(parents === undefined ? {} : { parents }),
-      ...(mode === undefined ? {} : { mode }),
-    };
+    const { user, parents, mode } = options;
+    const wish = given({ user, parents, mode });
     await withSession(options, async ({ perdure, during, print }) => {
       await during(`Making "${path}"`, perdure.makeFolder(agent, path, wish));
       print({ agent, path }, "");
@@ -145,8 +146,8 @@ function addMove(file: Command): void {
           "error: both must be in one agent; `perdure cp` copies between agents and this host",
         );
       }
-      const { replace } = options;
-      const wish = { ...userOf(options), ...(replace === undefined ? {} : { replace }) };
+      const { user, replace } = options;
+      const wish = given({ user, replace });
       await withSession(options, async ({ perdure, during, print }) => {
         await during(`Moving "${from.path}"`, perdure.movePath(agent, from.path, to.path, wish));
         print({ agent, from: from.path, to: to.path }, "");
@@ -166,8 +167,8 @@ function addRemove(file: Command): void {
     .addHelpText("after", "\nExample:\n  perdure file remove builder:/home/user/old --recursive");
   addFileOptions(command).action(
     async ({ agent, path }: AgentPlace, options: FileOptions & { recursive?: boolean }) => {
-      const { recursive } = options;
-      const wish = { ...userOf(options), ...(recursive === undefined ? {} : { recursive }) };
+      const { user, recursive } = options;
+      const wish = given({ user, recursive });
       await withSession(options, async ({ perdure, during, print }) => {
         await during(`Removing "${path}"`, perdure.removePath(agent, path, wish));
         print({ agent, path }, "");
@@ -190,8 +191,8 @@ function addWatch(file: Command): void {
     );
   addFileOptions(command).action(
     async ({ agent, path }: AgentPlace, options: FileOptions & { recursive?: boolean }) => {
-      const { recursive } = options;
-      const wish = { ...userOf(options), ...(recursive === undefined ? {} : { recursive }) };
+      const { user, recursive } = options;
+      const wish = given({ user, recursive });
       await withSession(options, async ({ perdure, json }) => {
         for await (const event of perdure.watch(agent, path, wish)) {
           process.stdout.write(`${json ? JSON.stringify(event) : inWords(event)}\n`);
@@ -215,10 +216,6 @@ function inWords(event: FileEvent): string {
     default:
       return `${event.type}  ${quoted(event.path)}`;
   }
-}
-
-function userOf({ user }: FileOptions): { readonly user?: string } {
-  return user === undefined ? {} : { user };
 }
 
 function octal(mode: number): string {

@@ -13,6 +13,7 @@ import { agentPaused } from "./no-room.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { Machine } from "./ports/substrate.ts";
 import { connectAgain } from "./reconnect.ts";
+import { whileMachineRuns } from "./while-machine-runs.ts";
 
 const ROOT_DEVICE = "/dev/vda";
 
@@ -43,17 +44,14 @@ async function answered(
   work: (signal: AbortSignal) => Promise<void>,
 ): Promise<void> {
   const over = new AbortController();
-  const paused = Promise.withResolvers<never>();
-  const unwatch = machine.onEvent(({ kind }) => {
-    if (kind === "io-error") paused.reject(agentPaused(agent, "disk full"));
-  });
   const late = parts.clock.wait(engineLimits.growAnswerMs, over.signal).then(() => {
     throw new PerdureError("guest_timeout", "resize2fs did not end in time");
   });
   try {
-    await Promise.race([work(over.signal), paused.promise, late]);
+    await whileMachineRuns(machine, Promise.race([work(over.signal), late]), ({ kind }) =>
+      kind === "io-error" ? agentPaused(agent, "disk full") : null,
+    );
   } finally {
-    unwatch();
     over.abort();
   }
 }

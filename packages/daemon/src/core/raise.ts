@@ -38,6 +38,7 @@ import type { DiskChain, Machine, MachineSpec, MemoryBase } from "./ports/substr
 import { connectAgain } from "./reconnect.ts";
 import { begunWith, sizeWanted, type Size } from "./size.ts";
 import { passGate } from "./wake-gate.ts";
+import { whileMachineRuns } from "./while-machine-runs.ts";
 
 /** Where a generation starts from. */
 export interface Origin {
@@ -372,20 +373,15 @@ const silent = new Set<ErrorCode>(["guest_timeout", "freeze_timeout"]);
 /** What is asked of a guest that was not let out yet: a VM that ends or goes silent ends the attempt. */
 async function answering<T>(actor: Actor, machine: Machine, work: Promise<T>): Promise<T> {
   const { name } = actor.agent;
-  let ended: ((error: PerdureError) => void) | null = null;
-  const gone = new Promise<never>((_, reject) => (ended = reject));
-  const unwatch = machine.onEvent((event) =>
-    ended?.(
-      event.kind === "io-error"
-        ? noRoomToWake(name, event.detail)
+  try {
+    return await whileMachineRuns(machine, work, ({ kind, detail }) =>
+      kind === "io-error"
+        ? noRoomToWake(name, detail)
         : new PerdureError(
             "machine_failed",
-            `The VM of agent "${name}" ended before it answered (${event.kind}): ${event.detail}`,
+            `The VM of agent "${name}" ended before it answered (${kind}): ${detail}`,
           ),
-    ),
-  );
-  try {
-    return await Promise.race([work, gone]);
+    );
   } catch (error) {
     if (error instanceof PerdureError && silent.has(error.code)) {
       const tail = await machine.consoleTail().catch(() => "");
@@ -400,8 +396,6 @@ async function answering<T>(actor: Actor, machine: Machine, work: Promise<T>): P
       );
     }
     throw error;
-  } finally {
-    unwatch();
   }
 }
 
