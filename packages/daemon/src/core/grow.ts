@@ -16,6 +16,8 @@ import { connectAgain } from "./reconnect.ts";
 import { whileMachineRuns } from "./while-machine-runs.ts";
 
 const ROOT_DEVICE = "/dev/vda";
+/** Of the end of what the program says, however much the guest sends. */
+const SAID_BYTES_MAX = 200;
 
 /** Does what is left to do, where something is; a failure is logged and costs nothing but room. Holds the lane. */
 export async function growDisk(actor: Actor): Promise<void> {
@@ -89,15 +91,15 @@ async function resize(
     stdin: false,
     timeoutMs: engineLimits.growMs,
   });
-  const said: Uint8Array[] = [];
+  let said = Buffer.alloc(0);
   let exitCode: number | null = null;
   for await (const piece of link.attach(process, 0)) {
-    if (piece.type === "output") said.push(piece.bytes);
+    if (piece.type === "output")
+      said = Buffer.concat([said, piece.bytes]).subarray(-SAID_BYTES_MAX);
     if (piece.type !== "exit") continue;
     ({ exitCode } = piece);
     break;
   }
   await link.forget(process);
-  const text = said.map((bytes) => new TextDecoder().decode(bytes)).join("");
-  return { exitCode, said: text.trim().slice(-200) };
+  return { exitCode, said: said.toString().trim() };
 }
