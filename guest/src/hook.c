@@ -32,7 +32,8 @@
 #define HOOK_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static bool hooks_are_running;
-static unsigned names_seen; /* in the child */
+static uint64_t deadline_ns; /* one for both: a hook killed by the agent must not look in time to the child */
+static unsigned names_seen;  /* in the child */
 static struct timer kill_left;
 
 struct hook {
@@ -93,7 +94,7 @@ static void kill_hook(pid_t pid) {
 }
 
 /* Runs one hook to its end or the deadline. False where it could not be started. */
-static bool run_hook(struct hook *hook, uint64_t deadline_ns, int *wait_status) {
+static bool run_hook(struct hook *hook, int *wait_status) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return false;
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -137,11 +138,10 @@ static void put_hook(struct field_writer *fields, const struct hook *hook, bool 
 }
 
 static void run_hooks(const struct request *request, struct answer_pipe *pipe) {
+  (void)request;
   static uint8_t buffer[PAYLOAD_MAX - 2];
   static struct hook hook;
   struct dirent **entries = NULL;
-  uint64_t deadline_ns = monotonic_ns() + request_number(request, TAG_DEADLINE_MS, DEADLINE_MS) *
-                                              UINT64_C(1000000);
   int count = scandir(agent.hook_folder, &entries, is_hook, by_bytes);
   if (count < 0 && errno != ENOENT && errno != ENOTDIR) {
     child_put_errno(pipe, "list the hooks", errno);
@@ -163,7 +163,7 @@ static void run_hooks(const struct request *request, struct answer_pipe *pipe) {
     hook.path = path;
     hook.output_total = 0;
     int wait_status = 0;
-    bool started = run_hook(&hook, deadline_ns, &wait_status);
+    bool started = run_hook(&hook, &wait_status);
     /* Every hook still to come keeps room for its entry. */
     size_t reserved = (size_t)(count - i) * ENTRY_BYTES;
     size_t left = fields.capacity - fields.length;
@@ -206,6 +206,7 @@ void operation_hooks(uint32_t stream, const struct request *request) {
                           .keep_cgroups = true,
                           .after = hooks_done};
   hooks_are_running = true;
+  deadline_ns = monotonic_ns() + deadline_ms * UINT64_C(1000000);
   if (kill_left.fire == NULL) timer_open(&kill_left, false, kill_what_is_left);
   timer_arm(&kill_left, deadline_ms);
   job_run(stream, request, &plan);
