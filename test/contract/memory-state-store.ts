@@ -19,6 +19,8 @@ import type {
 interface Tables {
   readonly agents: Map<AgentId, Agent>;
   readonly checkpoints: Map<CheckpointId, CheckpointRow>;
+  /** Of checkpoints, in the order in which they came; those that were forgotten included. */
+  readonly places: Map<CheckpointId, number>;
   /** By principal and key. */
   readonly requests: Map<string, KeptRequest>;
   readonly keys: Map<KeyId, ApiKey>;
@@ -33,6 +35,7 @@ export function createMemoryStateStore(): StateStore {
   let tables: Tables = {
     agents: new Map(),
     checkpoints: new Map(),
+    places: new Map(),
     requests: new Map(),
     keys: new Map(),
     events: [],
@@ -59,6 +62,7 @@ export function createMemoryStateStore(): StateStore {
       const draft = {
         agents: new Map(tables.agents),
         checkpoints: new Map(tables.checkpoints),
+        places: new Map(tables.places),
         requests: new Map(tables.requests),
         keys: new Map(tables.keys),
         events: [...tables.events],
@@ -117,6 +121,14 @@ export function createMemoryStateStore(): StateStore {
       ),
     checkpoints: (agent) =>
       answer(({ checkpoints }) => [...checkpoints.values()].filter((row) => row.agent === agent)),
+    checkpointPage: ({ agent, after, limit }) =>
+      answer(({ checkpoints, places }) =>
+        [...checkpoints.values()]
+          .filter((row) => row.agent === agent)
+          .map((row) => ({ row, place: places.get(row.id) ?? 0 }))
+          .filter(({ place }) => place > after)
+          .slice(0, limit),
+      ),
     checkpoint: (id) => answer(({ checkpoints }) => checkpoints.get(id) ?? null),
     events: (query) => answer(({ events, lastEvent }) => pageOf(events, lastEvent, query)),
     onEvents: (listener) => {
@@ -141,7 +153,7 @@ export function createMemoryStateStore(): StateStore {
 }
 
 function apply(tables: Tables, change: StateChange): void {
-  const { agents, checkpoints, requests, keys, events } = tables;
+  const { agents, checkpoints, places, requests, keys, events } = tables;
   const refuse = (message: string): never => {
     throw new PerdureError("store_failed", message);
   };
@@ -168,6 +180,7 @@ function apply(tables: Tables, change: StateChange): void {
       if (checkpoints.has(checkpoint.id)) refuse(`Checkpoint "${checkpoint.id}" is already stored`);
       if (!agents.has(checkpoint.agent)) refuse(`Agent "${checkpoint.agent}" is not stored`);
       checkpoints.set(checkpoint.id, checkpoint);
+      places.set(checkpoint.id, places.size + 1);
       return;
     }
     case "update-checkpoint":

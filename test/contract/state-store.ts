@@ -223,6 +223,27 @@ export function stateStoreContract(
       expect(await store.checkpoints(one.id)).toEqual([early]);
     });
 
+    it("lists an agent's checkpoints page by page, whatever is forgotten meanwhile", async () => {
+      const [one, two] = [sampleAgent("a1"), sampleAgent("a2")];
+      await insert(one, two);
+      const rows = Array.from({ length: 5 }, () => sampleCheckpoint(one.id));
+      for (const checkpoint of rows) {
+        await store.commit([{ kind: "insert-checkpoint", checkpoint }]);
+        await store.commit([{ kind: "insert-checkpoint", checkpoint: sampleCheckpoint(two.id) }]);
+      }
+      const page = (after: number) => store.checkpointPage({ agent: one.id, after, limit: 2 });
+      const first = await page(0);
+      expect(first.map(({ row }) => row)).toEqual(rows.slice(0, 2));
+      const [, last] = first;
+      await store.commit(
+        rows.slice(1, 3).map(({ id }) => ({ kind: "delete-checkpoint" as const, id })),
+      );
+      const second = await page(last?.place ?? 0);
+      expect(second.map(({ row }) => row)).toEqual(rows.slice(3));
+      expect(await page(second[1]?.place ?? 0)).toEqual([]);
+      expect(second.every(({ place }) => place > (last?.place ?? 0))).toBe(true);
+    });
+
     it("refuses a checkpoint twice, and one of an agent it does not hold", async () => {
       const agent = sampleAgent("a1");
       await insert(agent);

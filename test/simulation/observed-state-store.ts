@@ -103,6 +103,7 @@ export function observedStateStore(options: ObservedStateStoreOptions): StateSto
     lastAsleep: (limit) => ask("lastAsleep", () => store.lastAsleep(limit)),
     agentIds: (after, limit) => ask("agentIds", () => store.agentIds(after, limit)),
     checkpoints: (agent) => ask("checkpoints", () => store.checkpoints(agent)),
+    checkpointPage: (query) => ask("checkpointPage", () => store.checkpointPage(query)),
     checkpoint: (id) => ask("checkpoint", () => store.checkpoint(id)),
     events: (query) => ask("events", () => store.events(query)),
     onEvents: (listener) => store.onEvents(listener),

@@ -40,7 +40,7 @@ export async function upload(
     const facts = await file.stat();
     if (!facts.isFile()) {
       const hint = facts.isDirectory()
-        ? `Pack it: tar c "${localPath}" | perdure exec ${agent} --cwd /home/user tar x`
+        ? `Copy it with all that is in it: perdure cp --recursive "${localPath}" ${agent}:${path}`
         : `Pipe it in: perdure cp - ${agent}:${path} < "${localPath}"`;
       throw new PerdureError("path_not_file", `Cannot read "${localPath}": it is not a file`, {
         hint,
@@ -75,7 +75,7 @@ export async function download(
     .catch(
       explained(
         `read "${path}" in agent "${agent}"`,
-        `Unpack it: perdure exec ${agent} --cwd "${path}" tar c . | tar x`,
+        `Copy it with all that is in it: perdure cp --recursive ${agent}:${path} ${localPath === "-" ? "FOLDER" : localPath}`,
       ),
     );
   let count = 0;
@@ -142,7 +142,8 @@ function withUser(user: string | undefined): { user?: string } {
   return user === undefined ? {} : { user };
 }
 
-async function isFolder(path: string): Promise<boolean> {
+/** Whether a path on this host leads to a folder. */
+export async function isFolder(path: string): Promise<boolean> {
   return stat(path).then(
     (facts) => facts.isDirectory(),
     () => false,

@@ -238,7 +238,8 @@ describe("agents", () => {
   it("lists a checkpoint that was taken without a name as live, and its kind as it is in JSON", async () => {
     await data(["create", "a1"]);
     const view = await commands.execute({ kind: "checkpoint", tenant: "default", agent: "a1" });
-    commands.checkpoints = () => Promise.resolve([{ ...view, kind: "named", name: null }]);
+    commands.checkpoints = () =>
+      Promise.resolve({ checkpoints: [{ ...view, kind: "named", name: null }], next: null });
     expect(await data(["checkpoints", "a1"])).toMatch(/\ncp_\w+ +live +- +1 /);
     expect(json(await data(["checkpoints", "a1", "--json"]))).toMatchObject([{ kind: "named" }]);
   });
@@ -655,11 +656,11 @@ describe("cp", () => {
 
   it("says how else to copy what is no file", async () => {
     const refused = async (...args: string[]) => (await run(["cp", ...args])).stderr;
-    expect(await refused("run", "a1:/x")).toContain('Hint: Pack it: tar c "run" | perdure exec a1');
+    expect(await refused("run", "a1:/x")).toContain('perdure cp --recursive "run" a1:/x');
     spawnSync("mkfifo", [join(folder, "pipe")]);
     expect(await refused("pipe", "a1:/x")).toContain("Hint: Pipe it in: perdure cp - a1:/x");
     commands.readFile = () => Promise.reject(new PerdureError("path_is_directory", "Cannot"));
-    expect(await refused("a1:/etc", "x")).toContain('--cwd "/etc" tar c . | tar x');
+    expect(await refused("a1:/etc", "x")).toContain("perdure cp --recursive a1:/etc x");
   });
 
   it("says that only regular files are copied, in either direction, and names the path", async () => {

@@ -7,8 +7,14 @@ export interface AgentPlace {
   readonly path: string;
 }
 
+export interface Place {
+  /** Undefined: on this host. */
+  readonly agent: string | undefined;
+  readonly path: string;
+}
+
 /** `AGENT:/PATH`, else a path on this host, or `-`. */
-export function parsePlace(text: string): { agent: string | undefined; path: string } {
+export function parsePlace(text: string): Place {
   const match = /^([a-z0-9][a-z0-9_-]*):(\/.*)$/s.exec(text);
   return match === null
     ? { agent: undefined, path: text }

@@ -136,6 +136,19 @@ export const pageLimitSchema = z.coerce
   .max(apiLimits.listLimitMax)
   .default(apiLimits.listLimitDefault);
 
+/** `GET …/checkpoints|processes?after=&limit=`: `after` is the `next` of the page before. */
+export const pageQuerySchema = z.strictObject({
+  after: z
+    .string()
+    .regex(/^[1-9][0-9]{0,14}$/)
+    .transform(Number)
+    .optional(),
+  limit: pageLimitSchema,
+});
+
+/** Pass as `after` for the next page; null on the last. */
+const nextPageSchema = z.string().nullable();
+
 /** `GET /v1/agents` */
 export const listQuerySchema = z.strictObject({
   prefix: z.string().max(63).optional(),
@@ -145,8 +158,7 @@ export const listQuerySchema = z.strictObject({
 });
 export const listResponseSchema = z.object({
   agents: z.array(agentViewSchema),
-  /** Pass as `after` for the next page; null on the last. */
-  next: z.string().nullable(),
+  next: nextPageSchema,
 });
 export type ListResponse = z.infer<typeof listResponseSchema>;
 
@@ -236,7 +248,11 @@ export const checkpointViewSchema = z.object({
 export type CheckpointView = z.infer<typeof checkpointViewSchema>;
 
 /** `GET /v1/agents/:agent/checkpoints`: oldest first. */
-export const checkpointsResponseSchema = z.object({ checkpoints: z.array(checkpointViewSchema) });
+export const checkpointsResponseSchema = z.object({
+  checkpoints: z.array(checkpointViewSchema),
+  next: nextPageSchema,
+});
+export type CheckpointsResponse = z.infer<typeof checkpointsResponseSchema>;
 
 /** `POST /v1/agents/:agent/exec`: in all at most `apiLimits.execBytesMax`. */
 export const execRequestSchema = z.strictObject({
@@ -303,7 +319,10 @@ export const processViewSchema = z.object({
 export type ProcessView = z.infer<typeof processViewSchema>;
 
 /** `GET /v1/agents/:agent/processes`: in order of start. */
-export const processesResponseSchema = z.object({ processes: z.array(processViewSchema) });
+export const processesResponseSchema = z.object({
+  processes: z.array(processViewSchema),
+  next: nextPageSchema,
+});
 
 export const outputQuerySchema = z.strictObject({ offset: decimal(0).default(0) });
 

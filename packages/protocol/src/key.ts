@@ -1,7 +1,7 @@
 /** API keys: who may reach the daemon over TCP, and what for. */
 import { z } from "zod";
 import { agentNameSchema } from "./agent.ts";
-import { agentRefSchema, apiLimits } from "./api.ts";
+import { agentRefSchema, pageLimitSchema } from "./api.ts";
 import { keyIdSchema } from "./id.ts";
 import { momentSchema } from "./rest.ts";
 
@@ -63,12 +63,7 @@ export type CreatedKey = z.infer<typeof createdKeySchema>;
 /** `GET /v1/keys`: by name. */
 export const keysQuerySchema = z.strictObject({
   after: z.string().max(63).optional(),
-  limit: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .max(apiLimits.listLimitMax)
-    .default(apiLimits.listLimitDefault),
+  limit: pageLimitSchema,
 });
 export const keysResponseSchema = z.object({
   keys: z.array(keyViewSchema),

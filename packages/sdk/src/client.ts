@@ -20,6 +20,7 @@ import type {
 import { EventCalls } from "./event-calls.ts";
 import { ImageCalls } from "./image-calls.ts";
 import { KeyCalls } from "./key-calls.ts";
+import { fromPages } from "./page.ts";
 import type { CallOptions } from "./transport.ts";
 
 export interface ListOptions extends CallOptions {
@@ -146,8 +147,11 @@ export class PerdureClient extends EventCalls {
    * @example
    * for (const { id, kind } of await perdure.checkpoints("a1")) console.log(id, kind);
    */
-  async checkpoints(agent: string, options: CallOptions = {}): Promise<CheckpointView[]> {
-    return (await this.call(routes.checkpoints, { agent }, options)).checkpoints;
+  async checkpoints(agent: string, { signal }: CallOptions = {}): Promise<CheckpointView[]> {
+    return fromPages(async (query) => {
+      const page = await this.call(routes.checkpoints, { agent }, { query, signal });
+      return { items: page.checkpoints, next: page.next };
+    });
   }
 
   /**

@@ -5,6 +5,7 @@ import type { Attachment, AttachOptions } from "./attachment.ts";
 import { COLLECT_BYTES_DEFAULT, createCollector } from "./collected-output.ts";
 import type { RunResult } from "./collected-output.ts";
 import { FileCalls } from "./file-calls.ts";
+import { fromPages } from "./page.ts";
 import { interruptedError, ProcessHandle } from "./process-handle.ts";
 import type { CallOptions } from "./transport.ts";
 
@@ -129,7 +130,10 @@ export class ProcessCalls extends FileCalls {
    *   console.log(process, argv.join(" "), running);
    * }
    */
-  async processes(agent: string, options: CallOptions = {}): Promise<ProcessView[]> {
-    return (await this.call(routes.processes, { agent }, options)).processes;
+  async processes(agent: string, { signal }: CallOptions = {}): Promise<ProcessView[]> {
+    return fromPages(async (query) => {
+      const page = await this.call(routes.processes, { agent }, { query, signal });
+      return { items: page.processes, next: page.next };
+    });
   }
 }

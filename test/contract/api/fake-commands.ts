@@ -19,6 +19,7 @@ import type {
   Results,
   Target,
 } from "../../../packages/daemon/src/core/command.ts";
+import { firstPage } from "../../../packages/daemon/src/core/page.ts";
 import { inChunks, FakeFiles } from "./fake-files.ts";
 import { startFakeProcess } from "./fake-process.ts";
 import type { FakeProcess } from "./fake-process.ts";
@@ -278,7 +279,14 @@ export function createFakeCommands(): FakeCommands {
         ways: ["perdure sleep a1"],
       })),
     report: (target) => Promise.resolve().then(() => sampleReport(find(target).view)),
-    checkpoints: (target) => Promise.resolve().then(() => find(target).checkpoints),
+    checkpoints: async (query) => {
+      await Promise.resolve();
+      const all = find(query).checkpoints.map((view, i) => ({ view, place: i + 1 }));
+      const { after = 0, limit = all.length } = query;
+      const rest = all.filter(({ place }) => place > after);
+      const { page, next } = firstPage(rest, limit, ({ place }) => place);
+      return { checkpoints: page.map(({ view }) => view), next };
+    },
     verify: async (target, signal) => {
       await Promise.resolve();
       return verified(find(target).checkpoints, target.checkpoint, signal);

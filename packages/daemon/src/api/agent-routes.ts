@@ -21,9 +21,9 @@ export function agentRoutes(server: FastifyInstance, { commands }: RouteContext)
   serve(server, routes.report, async ({ tenant, params }) => ({
     report: await commands.report({ tenant, ...params }),
   }));
-  serve(server, routes.checkpoints, async ({ tenant, params }) => ({
-    checkpoints: await commands.checkpoints({ tenant, ...params }),
-  }));
+  serve(server, routes.checkpoints, ({ tenant, params, query }) =>
+    commands.checkpoints({ tenant, ...params, ...query }),
+  );
 
   for (const kind of ["sleep", "stop", "remove"] as const) {
     serve(server, routes[kind], ({ tenant, params }) =>

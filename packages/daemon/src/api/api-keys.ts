@@ -16,6 +16,7 @@ import { keyView } from "../core/api-key.ts";
 import type { ApiKey } from "../core/api-key.ts";
 import type { Clock } from "../core/ports/clock.ts";
 import type { Log } from "../core/ports/log.ts";
+import { firstPage } from "../core/page.ts";
 import type { StateStore } from "../core/ports/state-store.ts";
 
 /** Why a token stands for nobody. Told to the log only: to the caller they are one. */
@@ -72,8 +73,7 @@ export class ApiKeys {
 
   async list(tenant: string, after: string, limit: number): Promise<KeysResponse> {
     const found = await this.#options.state.keys({ tenant, after, limit: limit + 1 });
-    const page = found.slice(0, limit);
-    const next = found.length > limit ? (page.at(-1)?.name ?? null) : null;
+    const { page, next } = firstPage(found, limit, ({ name }) => name);
     return { keys: page.map(keyView), next };
   }
 

@@ -2,6 +2,7 @@
 import { Readable } from "node:stream";
 import type { FastifyInstance } from "fastify";
 import { apiLimits, routes } from "@perdure/protocol";
+import { firstPage } from "../core/page.ts";
 import { serveAttachment } from "./attachment.ts";
 import type { RouteContext } from "./context.ts";
 import { checkExecSize } from "./exec-size.ts";
@@ -17,9 +18,12 @@ export function processRoutes(server: FastifyInstance, context: RouteContext): v
     return commands.execute({ kind: "exec", tenant, ...params, ...body });
   });
 
-  serve(server, routes.processes, async ({ tenant, params }) => ({
-    processes: await commands.processes({ tenant, ...params }),
-  }));
+  serve(server, routes.processes, async ({ tenant, params, query: { after = 0, limit } }) => {
+    const found = await commands.processes({ tenant, ...params });
+    const rest = found.filter(({ process }) => process > after);
+    const { page, next } = firstPage(rest, limit, ({ process }) => process);
+    return { processes: [...page], next };
+  });
 
   // The reader's disconnect ends the reading and nothing else.
   serve(server, routes.output, async ({ tenant, params, query: { offset }, reply }) => {

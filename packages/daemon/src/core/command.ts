@@ -9,6 +9,7 @@ import type {
   AgentState,
   AgentView,
   CheckpointView,
+  CheckpointsResponse,
   DoctorReport,
   Exit,
   Freed,
@@ -50,6 +51,14 @@ export interface Create {
   readonly idleAfterMs?: number | null;
   /** Absent: as the daemon's settings say. */
   readonly checkpointEveryMs?: number | null;
+}
+
+/** A page of an agent's checkpoints. */
+export interface CheckpointsQuery extends Target {
+  /** The `next` of the page before; absent: from the oldest on. */
+  readonly after?: number | undefined;
+  /** Default: as many as a page holds at most. */
+  readonly limit?: number;
 }
 
 /** Changes settings of an agent in whatever state it is; what is absent stays as it is. */
@@ -278,8 +287,8 @@ export interface Commands extends FileCommands, TransferCommands {
   report(target: Target): Promise<WakeReport | null>;
   /** Why it is awake or not, and what would change that. */
   why(target: Target): Promise<Why>;
-  /** Oldest first. */
-  checkpoints(target: Target): Promise<readonly CheckpointView[]>;
+  /** A page of them, oldest first. */
+  checkpoints(query: CheckpointsQuery): Promise<CheckpointsResponse>;
   /**
    * Whether everything that the agent's checkpoints name, or this one (id or name), is what was written.
    * Changes nothing and never waits for the agent's queue. Ends soon after `signal` aborts, with its reason.

@@ -52,7 +52,10 @@ describe("C24 a VMM that dies", () => {
       awayMs: 1000,
     });
     expect(momentOf(await world.guest("a1"))).toMatchObject({ counter: 10, onDisk: 10 });
-    const rows = await world.engine.checkpoints({ tenant: "default", agent: "a1" });
+    const { checkpoints: rows } = await world.engine.checkpoints({
+      tenant: "default",
+      agent: "a1",
+    });
     expect(rows.map(({ name }) => name)).toContain("crash-1-disk");
     await expectWhole(world);
   });

@@ -9,10 +9,11 @@
  */
 import {
   agentIdSchema,
+  apiLimits,
   PerdureError,
   type AgentId,
   type AgentView,
-  type CheckpointView,
+  type CheckpointsResponse,
   type DoctorReport,
   type ListResponse,
   type ProcessView,
@@ -27,6 +28,7 @@ import { Attendant } from "./attendant.ts";
 import { bringUp, carryOut, type Door } from "./carry-out.ts";
 import { checkpointView } from "./checkpoint.ts";
 import type {
+  CheckpointsQuery,
   Command,
   Commands,
   ListQuery,
@@ -46,6 +48,7 @@ import * as insideFile from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
 import { listAgents } from "./list.ts";
+import { firstPage } from "./page.ts";
 import type { Parts } from "./parts.ts";
 import type { AgentExport } from "./ports/export-file.ts";
 import type { FileFacts, FolderEntry } from "./ports/guest-link.ts";
@@ -173,9 +176,13 @@ export class Engine implements Commands {
     return (await this.#find(target)).report;
   }
 
-  async checkpoints(target: Target): Promise<readonly CheckpointView[]> {
-    const { id } = await this.#find(target);
-    return (await this.#parts.state.checkpoints(id)).map(checkpointView);
+  async checkpoints(query: CheckpointsQuery): Promise<CheckpointsResponse> {
+    const { after = 0, limit = apiLimits.listLimitMax } = query;
+    const { id } = await this.#find(query);
+    const wanted = { agent: id, after, limit: limit + 1 };
+    const found = await this.#parts.state.checkpointPage(wanted);
+    const { page, next } = firstPage(found, limit, ({ place }) => place);
+    return { checkpoints: page.map(({ row }) => checkpointView(row)), next };
   }
 
   async verify(

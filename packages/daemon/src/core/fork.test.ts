@@ -107,7 +107,8 @@ describe("fork", () => {
 
   test("under a name that is taken, or that fails, leaves the origin as it was and nothing else", async () => {
     await expect(world.execute(fork("a1", "a1"))).rejects.toMatchObject({ code: "agent_exists" });
-    expect(await world.engine.checkpoints({ tenant: "default", agent: "a1" })).toHaveLength(1);
+    const { checkpoints } = await world.engine.checkpoints({ tenant: "default", agent: "a1" });
+    expect(checkpoints).toHaveLength(1);
     world.faults.fail("machine.loadDevices");
     await expect(world.execute(fork("a1", "a2", "ten"))).rejects.toThrow();
     await world.time.flush();

@@ -112,7 +112,10 @@ describe("sleep and wake", () => {
       await world.execute(verb("sleep", "a1"));
       await world.execute(verb("wake", "a1"));
     }
-    const rows = await world.engine.checkpoints({ tenant: "default", agent: "a1" });
+    const { checkpoints: rows } = await world.engine.checkpoints({
+      tenant: "default",
+      agent: "a1",
+    });
     expect(rows.map(({ kind, name }) => [kind, name])).toEqual([
       ["named", "kept"],
       ["sleep", null],

@@ -3,6 +3,7 @@ import { agentIdSchema } from "@perdure/protocol";
 import type { ListResponse } from "@perdure/protocol";
 import { agentView, type Agent } from "./agent.ts";
 import type { ListQuery } from "./command.ts";
+import { firstPage } from "./page.ts";
 import type { StateStore } from "./ports/state-store.ts";
 
 export async function listAgents(
@@ -13,11 +14,8 @@ export async function listAgents(
   const wanted = { ...query, limit: query.limit + 1 };
   const found =
     only === undefined ? await state.listAgents(wanted) : await listAmong(state, wanted, only);
-  const page = found.slice(0, query.limit);
-  return {
-    agents: page.map((agent) => agentView(agent, nowMs)),
-    next: found.length > page.length ? (page.at(-1)?.name ?? null) : null,
-  };
+  const { page, next } = firstPage(found, query.limit, ({ name }) => name);
+  return { agents: page.map((agent) => agentView(agent, nowMs)), next };
 }
 
 /** Those of a few names and ids are looked up one by one. */

@@ -24,7 +24,10 @@ beforeEach(async () => {
 });
 
 async function names(): Promise<(string | null)[]> {
-  const rows = await world.engine.checkpoints({ tenant: "default", agent: "a1" });
+  const { checkpoints: rows } = await world.engine.checkpoints({
+    tenant: "default",
+    agent: "a1",
+  });
   return rows.map(({ name }) => name);
 }
 

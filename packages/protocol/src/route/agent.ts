@@ -6,6 +6,7 @@ import {
   checkpointRefSchema,
   checkpointRequestSchema,
   checkpointsResponseSchema,
+  pageQuerySchema,
   checkpointViewSchema,
   createRequestSchema,
   forkRequestSchema,
@@ -156,8 +157,9 @@ export const agentRoutes = {
   checkpoints: {
     method: "GET",
     path: "/v1/agents/:agent/checkpoints",
-    summary: "List an agent's checkpoints, oldest first.",
+    summary: "List an agent's checkpoints, oldest first, page by page.",
     params: agent,
+    query: pageQuerySchema,
     status: 200,
     answers: [json(checkpointsResponseSchema)],
     mutates: false,

@@ -6,6 +6,7 @@ import {
   execResponseSchema,
   outputEventSchema,
   outputQuerySchema,
+  pageQuerySchema,
   processesResponseSchema,
   processRefSchema,
   signalRequestSchema,
@@ -34,8 +35,10 @@ export const processRoutes = {
   processes: {
     method: "GET",
     path: "/v1/agents/:agent/processes",
-    summary: "List the programs that exec started, in order of start; wakes the agent first.",
+    summary:
+      "List the programs that exec started, in order of start, page by page; wakes the agent first.",
     params: agent,
+    query: pageQuerySchema,
     status: 200,
     answers: [json(processesResponseSchema)],
     mutates: false,

@@ -63,6 +63,19 @@ export interface KeyQuery {
   readonly limit: number;
 }
 
+export interface CheckpointQuery {
+  readonly agent: AgentId;
+  /** Place after which the page begins; 0: from the oldest on. */
+  readonly after: number;
+  readonly limit: number;
+}
+
+export interface PlacedCheckpoint {
+  readonly row: CheckpointRow;
+  /** Above that of every older one, at least 1. */
+  readonly place: number;
+}
+
 /** An event before the log gives it its number. */
 export type NewEvent = Omit<AgentEvent, "id"> & { readonly tenant: string };
 
@@ -108,6 +121,8 @@ export interface StateStore {
   agentIds(after: AgentId | null, limit: number): Promise<readonly AgentId[]>;
   /** Oldest first. */
   checkpoints(agent: AgentId): Promise<readonly CheckpointRow[]>;
+  /** Oldest first. */
+  checkpointPage(query: CheckpointQuery): Promise<readonly PlacedCheckpoint[]>;
   checkpoint(id: CheckpointId): Promise<CheckpointRow | null>;
   /** Ascending. */
   events(query: EventQuery): Promise<StoredEvents>;

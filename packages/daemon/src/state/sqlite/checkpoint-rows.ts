@@ -1,6 +1,7 @@
 /** Statements on table `checkpoint`. Rows go with their agent. */
 import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
+import type { CheckpointQuery, PlacedCheckpoint } from "../../core/ports/state-store.ts";
 
 export const checkpointSql = {
   insert: `INSERT INTO checkpoint (id, agent, document) VALUES (:id, :agent, :document)`,
@@ -8,6 +9,8 @@ export const checkpointSql = {
   delete: `DELETE FROM checkpoint WHERE id = :id`,
   byId: `SELECT document FROM checkpoint WHERE id = :id`,
   ofAgent: `SELECT document FROM checkpoint WHERE agent = :agent ORDER BY position`,
+  page: `SELECT position, document FROM checkpoint WHERE agent = :agent AND position > :after
+     ORDER BY position LIMIT :limit`,
 } as const;
 
 export type CheckpointRows = ReturnType<typeof prepareCheckpointRows>;
@@ -18,6 +21,7 @@ export function prepareCheckpointRows(database: DatabaseSync) {
   const remove = database.prepare(checkpointSql.delete);
   const byId = database.prepare(checkpointSql.byId);
   const ofAgent = database.prepare(checkpointSql.ofAgent);
+  const page = database.prepare(checkpointSql.page);
   return {
     insert: (row: CheckpointRow): void => {
       insert.run({ id: row.id, agent: row.agent, document: JSON.stringify(row) });
@@ -29,6 +33,11 @@ export function prepareCheckpointRows(database: DatabaseSync) {
     byId: (id: string): CheckpointRow | null => parse(byId.get({ id })),
     ofAgent: (agent: string): CheckpointRow[] =>
       ofAgent.all({ agent }).flatMap((row) => parse(row) ?? []),
+    page: ({ agent, after, limit }: CheckpointQuery): PlacedCheckpoint[] =>
+      page.all({ agent, after, limit }).flatMap((found) => {
+        const row = parse(found);
+        return row === null ? [] : { row, place: Number(found["position"]) };
+      }),
   };
 }
 

@@ -2,6 +2,7 @@
 import type { ErrorBody } from "@perdure/protocol";
 import type {
   AgentQuery,
+  CheckpointQuery,
   EventQuery,
   KeyQuery,
   StateChange,
@@ -18,6 +19,7 @@ export type StoreRequest =
   | { readonly kind: "lastAsleep"; readonly limit: number }
   | { readonly kind: "agentIds"; readonly after: string | null; readonly limit: number }
   | { readonly kind: "checkpoints"; readonly agent: string }
+  | { readonly kind: "checkpointPage"; readonly query: CheckpointQuery }
   | { readonly kind: "checkpoint"; readonly id: string }
   | { readonly kind: "events"; readonly query: EventQuery }
   | { readonly kind: "key"; readonly id: string }

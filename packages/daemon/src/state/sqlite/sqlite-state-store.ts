@@ -9,7 +9,7 @@ import type { Agent } from "../../core/agent.ts";
 import type { ApiKey } from "../../core/api-key.ts";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
 import type { KeptRequest } from "../../core/kept-request.ts";
-import type { StateStore, StoredEvents } from "../../core/ports/state-store.ts";
+import type { PlacedCheckpoint, StateStore, StoredEvents } from "../../core/ports/state-store.ts";
 import { BALLAST, OPENED } from "./message.ts";
 import type { NumberedAnswer, StoreRequest } from "./message.ts";
 
@@ -49,6 +49,8 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
     lastAsleep: async (limit) => (await call({ kind: "lastAsleep", limit })) as Agent[],
     agentIds: async (after, limit) => (await call({ kind: "agentIds", after, limit })) as AgentId[],
     checkpoints: async (agent) => (await call({ kind: "checkpoints", agent })) as CheckpointRow[],
+    checkpointPage: async (query) =>
+      (await call({ kind: "checkpointPage", query })) as PlacedCheckpoint[],
     checkpoint: async (id) => (await call({ kind: "checkpoint", id })) as CheckpointRow | null,
     events: async (query) => (await call({ kind: "events", query })) as StoredEvents,
     onEvents: (listener) => {

@@ -122,6 +122,8 @@ function read({ agents, checkpoints, events, keys, requests }: Rows, request: Re
       return agents.ids(request.after, request.limit);
     case "checkpoints":
       return checkpoints.ofAgent(request.agent);
+    case "checkpointPage":
+      return checkpoints.page(request.query);
     case "checkpoint":
       return checkpoints.byId(request.id);
     case "events":

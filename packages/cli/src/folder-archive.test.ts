@@ -1,0 +1,249 @@
+/** Folders into archives and back; what a hostile guest may send instead. */
+import { execFileSync } from "node:child_process";
+import {
+  chmodSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import {
+  file,
+  folder,
+  hardlink,
+  symlink,
+  tar,
+  withChecksum,
+} from "../../../test/contract/container-archive.ts";
+import { Random } from "../../../test/simulation/random.ts";
+import { emptyFolderCopy, packFolder, unpackFolder } from "./folder-archive.ts";
+import type { FolderCopy } from "./folder-archive.ts";
+
+let place: string;
+let target: string;
+
+beforeEach(() => {
+  place = mkdtempSync(join(tmpdir(), "perdure-folder-archive-"));
+  target = join(place, "target");
+  mkdirSync(target);
+  writeFileSync(join(place, "outside"), "untouched");
+});
+afterEach(() => rmSync(place, { recursive: true, force: true }));
+
+async function* pieces(bytes: Buffer, size = bytes.length): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += size) {
+    yield await Promise.resolve(bytes.subarray(at, at + size));
+  }
+}
+
+async function unpacked(bytes: Buffer, size?: number): Promise<FolderCopy> {
+  const copy = emptyFolderCopy();
+  await unpackFolder(pieces(bytes, size), target, copy);
+  return copy;
+}
+
+async function packed(from: string): Promise<{ bytes: Buffer; copy: FolderCopy }> {
+  const copy = emptyFolderCopy();
+  const bytes = Buffer.concat(await Array.fromAsync(packFolder(from, copy)));
+  return { bytes, copy };
+}
+
+/** Every name below a folder with what it is, as `ls` would tell. */
+function told(root: string, at = ""): string[] {
+  return readdirSync(join(root, at))
+    .sort()
+    .flatMap((name) => {
+      const path = join(at, name);
+      const facts = lstatSync(join(root, path));
+      const mode = (facts.mode & 0o7777).toString(8);
+      if (facts.isDirectory()) return [`${path}/ ${mode}`, ...told(root, path)];
+      if (facts.isSymbolicLink()) return [`${path} -> ${readlinkSync(join(root, path))}`];
+      return [`${path} ${mode} ${readFileSync(join(root, path)).toString("base64")}`];
+    });
+}
+
+describe("a folder", () => {
+  function makeSource(): string {
+    const source = join(place, "source");
+    mkdirSync(join(source, "deep", "er"), { recursive: true });
+    mkdirSync(join(source, "empty"), { mode: 0o700 });
+    writeFileSync(join(source, "plain"), "hello");
+    writeFileSync(join(source, "nothing"), "");
+    writeFileSync(join(source, "deep", "er", "run"), "#!/bin/sh\n", { mode: 0o755 });
+    writeFileSync(join(source, `${"long".repeat(50)} ünï`), Buffer.alloc(3_000_000, 7));
+    writeFileSync(join(source, " -a\nb'$"), "odd");
+    symlinkSync("../plain", join(source, "deep", "up"));
+    symlinkSync("deep/er", join(source, "down"));
+    linkSync(join(source, "plain"), join(source, "deep", "same"));
+    return source;
+  }
+
+  it("comes back as it was: names, bytes, modes, links", async () => {
+    const source = makeSource();
+    const { bytes, copy } = await packed(source);
+    expect(copy.leftOut.count).toBe(0);
+    for (const size of [bytes.length, 997]) {
+      rmSync(target, { recursive: true });
+      mkdirSync(target);
+      const back = await unpacked(bytes, size);
+      expect(told(target)).toEqual(told(source));
+      expect(back.leftOut.count).toBe(0);
+    }
+  });
+
+  it("is what GNU tar reads and writes", async () => {
+    const source = makeSource();
+    execFileSync("tar", ["-x", "-p", "-o", "-f", "-"], {
+      cwd: target,
+      input: (await packed(source)).bytes,
+    });
+    expect(told(target)).toEqual(told(source));
+    rmSync(target, { recursive: true });
+    mkdirSync(target);
+    await unpacked(
+      execFileSync("tar", ["-c", "-f", "-", "."], { cwd: source, maxBuffer: 64 << 20 }),
+    );
+    expect(told(target)).toEqual(told(source));
+  });
+
+  it("goes without what is no file, which is named", async () => {
+    const source = makeSource();
+    execFileSync("mkfifo", [join(source, "deep", "pipe")]);
+    const { copy } = await packed(source);
+    expect(copy.leftOut).toEqual({
+      count: 1,
+      named: [{ path: "./deep/pipe", reason: "it is a device, a pipe or a socket" }],
+    });
+    expect(copy.files).toBe(6);
+  });
+
+  it("is written to although a folder in it is not writable", async () => {
+    const source = makeSource();
+    chmodSync(join(source, "deep"), 0o555);
+    await unpacked((await packed(source)).bytes);
+    expect(readFileSync(join(target, "deep", "er", "run"), "utf8")).toBe("#!/bin/sh\n");
+  });
+});
+
+describe("what a guest sends", () => {
+  it.each([
+    ["/etc/passwd", "/etc/passwd"],
+    ["../outside", "../outside"],
+    ["deep/er/../../../outside", "deep/er/../../../outside"],
+    ["what may pass a link that leads out", "deep/link/../../outside"],
+    ["the folder above", ".."],
+  ])("leaves a link to %s out", async (_, link) => {
+    const copy = await unpacked(
+      tar([folder("./"), folder("./deep"), symlink("./link", link), file("./kept", "x")]),
+    );
+    expect(copy.leftOut.named.map(({ path }) => path)).toEqual(["./link"]);
+    expect(told(target)).toEqual(["deep/ 755", "kept 644 eA=="]);
+  });
+
+  it.each([
+    ["a file by a path above", [file("./../outside", "x")]],
+    ["a file through a link", [symlink("./in", "deep"), folder("./deep"), file("./in/x", "x")]],
+    ["a hard link to a file above", [hardlink("./x", "../outside")]],
+    ["a hard link through a link", [symlink("./l", "."), hardlink("./x", "./l/../../outside")]],
+  ])("refuses %s", async (_, records) => {
+    await expect(unpacked(tar([folder("./"), ...records]))).rejects.toThrow();
+    expect(readFileSync(join(place, "outside"), "utf8")).toBe("untouched");
+    expect(lstatSync(join(place, "outside")).nlink).toBe(1);
+  });
+
+  it("gets no device, no pipe, and no program that runs as its owner", async () => {
+    const copy = await unpacked(
+      tar([
+        folder("./"),
+        { name: "./null", type: "3" },
+        { name: "./pipe", type: "6" },
+        file("./su", "x", { mode: 0o4755 }),
+      ]),
+    );
+    expect(copy.leftOut.named.map(({ path }) => path)).toEqual(["./null", "./pipe"]);
+    expect(told(target)).toEqual(["su 755 eA=="]);
+  });
+
+  it("names only some of many that were left out", async () => {
+    const many = Array.from({ length: 500 }, (_, i) => symlink(`./l${i}`, "/"));
+    const { leftOut } = await unpacked(tar([folder("./"), ...many]));
+    expect([leftOut.count, leftOut.named.length]).toEqual([500, 20]);
+  });
+
+  it.each([
+    ["nothing", Buffer.alloc(0)],
+    ["one byte", Buffer.from(".")],
+    ["text", Buffer.from("tar: not here\n".repeat(100))],
+    ["a compressed archive", gzipSync(tar([folder("./"), file("./x", "x")]))],
+    [
+      "an archive that breaks off",
+      tar([folder("./"), file("./x", "x".repeat(9000))]).subarray(0, 4000),
+    ],
+  ])("is refused where it is %s", async (_, bytes) => {
+    await expect(unpacked(bytes, 7)).rejects.toThrow();
+  });
+
+  it("never leaves the folder, however it is bent (fuzz)", async () => {
+    const seed = Number(process.env["PERDURE_SEED"] ?? 1);
+    const random = new Random(seed);
+    const whole = tar([
+      folder("./"),
+      folder("./deep"),
+      file("./deep/file", "some bytes"),
+      symlink("./deep/up", "../other"),
+      file("./other", "x".repeat(1000)),
+      hardlink("./same", "./other"),
+      symlink("./around", "deep"),
+      file("./../outside", "bad"),
+      { name: "./long", data: "long", pax: { path: "./a/b/c", linkpath: "../../outside" } },
+    ]);
+    for (let round = 0; round < 400; round++) {
+      const bytes = Buffer.from(whole);
+      const bends = 1 + random.below(6);
+      for (let bend = 0; bend < bends; bend++) {
+        const block = 512 * random.below(bytes.length / 512);
+        const at = block + random.below(345);
+        bytes[at] = random.below(2) === 0 ? random.below(256) : 0x2e + random.below(2);
+        // What else is wrong in a header is looked at only where its checksum is right.
+        if (random.below(4) > 0) withChecksum(bytes.subarray(block, block + 512));
+      }
+      await unpacked(bytes.subarray(0, bytes.length - random.below(512)), 600).catch(
+        () => undefined,
+      );
+      expect(readdirSync(place).sort(), `seed ${seed}, round ${round}`).toEqual([
+        "outside",
+        "target",
+      ]);
+      expect(readFileSync(join(place, "outside"), "utf8")).toBe("untouched");
+      expect(lstatSync(join(place, "outside")).nlink).toBe(1);
+      for (const link of links(target)) expect(leadsInside(link), link).toBe(true);
+      rmSync(target, { recursive: true, force: true, maxRetries: 5 });
+      mkdirSync(target);
+    }
+  });
+});
+
+function links(root: string): string[] {
+  return readdirSync(root, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isSymbolicLink())
+    .map((entry) => join(entry.parentPath, entry.name));
+}
+
+function leadsInside(link: string): boolean {
+  try {
+    return `${realpathSync(link)}/`.startsWith(`${realpathSync(target)}/`);
+  } catch {
+    return true; // to nothing
+  }
+}
