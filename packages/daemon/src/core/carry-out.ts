@@ -208,7 +208,7 @@ async function keepHot(actor: Actor, { checkpoint, use, count }: KeepHot): Promi
     });
   }
   const row = await findCheckpoint(actor, wanted);
-  await keepHotChildren(actor, row, use, count);
+  await keepHotChildren(actor, row, { use, count });
   return { checkpoint: row.id, use, ready: hotChildren.ready(row.id, use) };
 }
 

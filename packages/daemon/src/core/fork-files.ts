@@ -4,13 +4,14 @@
  */
 import { PAGE_BYTES, type AgentId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
+import { atOnce } from "./at-once.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
 import type { SavedState } from "./load.ts";
-import { assertRecorded } from "./opened.ts";
+import { openRecorded } from "./opened.ts";
 import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
 import type { MemoryBase } from "./ports/substrate.ts";
 
-/** What a fork finds in memory. */
+/** What is found in memory. */
 interface ForkMemory {
   readonly base: MemoryBase;
   /** Null: booted. */
@@ -23,6 +24,13 @@ export interface ForkSource {
   readonly row: CheckpointRow;
   /** What all forks of this cut share; null: each reads the checkpoint for itself. */
   readonly shared: { readonly opened: OpenedCheckpoint; readonly memory: ForkMemory } | null;
+}
+
+/** One machine, from a checkpoint that was opened for it. */
+export function sourceOf(origin: Actor, row: CheckpointRow, opened: OpenedCheckpoint): ForkSource {
+  const { state } = opened;
+  const memory = { base: state?.base ?? ({ kind: "zero" } as const), state };
+  return { origin, row, shared: { opened, memory } };
 }
 
 /** Makes ready for so many forks of the checkpoint. Holds the origin's lane until they have their files. */
@@ -40,7 +48,7 @@ export async function forkSource(
 }
 
 /** The checkpoint, for one fork of it. */
-export async function openedFork({
+async function openedFork({
   origin,
   row,
   shared,
@@ -48,12 +56,6 @@ export async function openedFork({
   if (shared !== null) return shared;
   const opened = await openRecorded(origin, row);
   return { opened, memory: await forkMemory(origin, opened, 1) };
-}
-
-async function openRecorded(origin: Actor, row: CheckpointRow): Promise<OpenedCheckpoint> {
-  const opened = await origin.parts.checkpoints.open(origin.id, row.id);
-  assertRecorded(origin, row.id, row, opened);
-  return opened;
 }
 
 /**
@@ -80,18 +82,42 @@ async function forkMemory(
   return { base, state: { pages: noPages, devices: state.devices } };
 }
 
-/** Makes the folder of the fork `owner`. Its memory base, by the fork's own name for it. */
-export async function makeForkFolder(
-  { id, agent, parts: { checkpoints } }: Actor,
+/** What the folder of a fork holds, and where its memory begins. */
+export interface ForkFiles {
+  readonly opened: OpenedCheckpoint;
+  readonly state: SavedState | null;
+  /** By the fork's own name for it. */
+  readonly base: MemoryBase;
+}
+
+/** For a machine of the origin's own: nothing is made. */
+export async function filesInPlace(source: ForkSource): Promise<ForkFiles> {
+  const { opened, memory } = await openedFork(source);
+  return { opened, ...memory };
+}
+
+/** Makes the folder of the fork `owner`, while the checkpoint is opened. */
+export async function makeForkFiles(source: ForkSource, owner: AgentId): Promise<ForkFiles> {
+  const [{ opened, memory }] = await atOnce([openedFork(source), makeForkFolder(source, owner)]);
+  const { memoryBytes } = opened.manifest.substrate.shape;
+  const base = await ownBase(source.origin, owner, memory.base, memoryBytes);
+  return { opened, state: memory.state, base };
+}
+
+async function makeForkFolder({ origin, row }: ForkSource, owner: AgentId): Promise<void> {
+  const { checkpoints } = origin.parts;
+  await checkpoints.createAgent(owner, origin.agent.tenant);
+  for (const layer of row.layers) {
+    await checkpoints.linkLayer(owner, layer, checkpoints.layerPath(origin.id, layer));
+  }
+}
+
+async function ownBase(
+  { parts: { checkpoints } }: Actor,
   owner: AgentId,
-  { layers }: CheckpointRow,
   base: MemoryBase,
   memoryBytes: number,
 ): Promise<MemoryBase> {
-  await checkpoints.createAgent(owner, agent.tenant);
-  for (const layer of layers) {
-    await checkpoints.linkLayer(owner, layer, checkpoints.layerPath(id, layer));
-  }
   if (base.kind !== "own") return base;
   await checkpoints.linkBase(owner, { ...base, bytes: memoryBytes });
   return { ...base, path: checkpoints.ownBasePath(owner, base.digest) };

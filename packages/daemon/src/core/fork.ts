@@ -12,7 +12,7 @@ import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { insertAgent, raiseNew } from "./create.ts";
-import { makeForkFolder, openedFork, type ForkSource } from "./fork-files.ts";
+import { makeForkFiles, type ForkSource } from "./fork-files.ts";
 import { checksOf, type HotChild } from "./hot-children.ts";
 import { findCheckpoint } from "./keep.ts";
 import { verifiedChecks } from "./opened.ts";
@@ -65,6 +65,7 @@ export function prepareFork(
 export function wakeFork(fork: Actor, source: ForkSource, hot: HotChild | null): Promise<void> {
   return raiseNew(fork, async () => {
     await fork.step("fork.inserted");
+    const identity = fork.parts.identities.make(fork.agent.name);
     const start = hot === null ? await fromCheckpoint(fork, source) : fromHotChild(hot);
     await fork.step("fork.folder-made");
     await raise(fork, {
@@ -72,7 +73,7 @@ export function wakeFork(fork: Actor, source: ForkSource, hot: HotChild | null):
       route: "fork",
       fallback: "creating",
       lowerLayers: source.row.layers,
-      identity: await fork.parts.identities.make(fork.agent.name),
+      identity: await identity,
       cut: cutOf(source.row),
       otherCut: null,
       headAfter: null,
@@ -84,10 +85,7 @@ export function wakeFork(fork: Actor, source: ForkSource, hot: HotChild | null):
 type Start = Pick<Origin, "base" | "state" | "capturedOn" | "verified" | "hot">;
 
 async function fromCheckpoint(fork: Actor, source: ForkSource): Promise<Start> {
-  const { opened, memory } = await openedFork(source);
-  const { memoryBytes } = opened.manifest.substrate.shape;
-  const base = await makeForkFolder(source.origin, fork.id, source.row, memory.base, memoryBytes);
-  const { state } = memory;
+  const { opened, state, base } = await makeForkFiles(source, fork.id);
   const capturedOn = state === null ? null : opened.manifest.substrate;
   return { base, state, capturedOn, verified: verifiedChecks(opened), hot: null };
 }

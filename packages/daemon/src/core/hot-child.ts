@@ -2,25 +2,41 @@
 import { makeId, PerdureError, type LayerId, type AgentId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
-import { forkSource, makeForkFolder, openedFork, type ForkSource } from "./fork-files.ts";
+import {
+  filesInPlace,
+  forkSource,
+  makeForkFiles,
+  sourceOf,
+  type ForkSource,
+} from "./fork-files.ts";
 import type { HotChild, HotUse } from "./hot-children.ts";
 import { planClock } from "./guest-clock.ts";
 import { engineLimits } from "./limit.ts";
 import { loadState, takeSpare } from "./load.ts";
 import { verifiedChecks } from "./opened.ts";
+import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
 import type { GuestLink } from "./ports/guest-link.ts";
 import type { DiskChain, Machine } from "./ports/substrate.ts";
+
+interface HotPlan {
+  readonly use: HotUse;
+  readonly count: number;
+  /** The checkpoint, where it was opened for the one that is made. */
+  readonly opened?: OpenedCheckpoint;
+}
 
 /** Makes it `count` hot children of the checkpoint. Holds the lane of `actor`. @throws `too_many`, `agent_state` */
 export async function keepHotChildren(
   actor: Actor,
   row: CheckpointRow,
-  use: HotUse,
-  count: number,
+  { use, count, opened }: HotPlan,
 ): Promise<void> {
   await actor.parts.hotChildren.keep(row.id, use, count, async (missing) => {
     // A restore needs a machine over the checkpoint's own base: the agent's other checkpoints are.
-    const source = await forkSource(actor, row, use === "fork" ? missing : 1);
+    const source =
+      opened === undefined
+        ? await forkSource(actor, row, use === "fork" ? missing : 1)
+        : sourceOf(actor, row, opened);
     return () => prepare(source, use);
   });
 }
@@ -37,11 +53,8 @@ async function removeFiles(
 async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
   const { origin: actor, row } = source;
   const { parts, agent } = actor;
-  const { opened, memory } = await openedFork(source);
-  const { state } = memory;
-  const { shape } = opened.manifest.substrate;
-  if (state === null || !row.frozen) {
-    const lack = state === null ? "no memory" : "a workload that did not freeze";
+  if (!row.memory || !row.frozen) {
+    const lack = row.memory ? "a workload that did not freeze" : "no memory";
     throw new PerdureError(
       "agent_state",
       `Checkpoint ${row.id} can have no hot children: it has ${lack}`,
@@ -54,10 +67,10 @@ async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
   let machine: Machine | null = null;
   let link: GuestLink | null = null;
   try {
-    const base =
-      use === "restore"
-        ? memory.base
-        : await makeForkFolder(actor, owner, row, memory.base, shape.memoryBytes);
+    const { opened, state, base } =
+      use === "restore" ? await filesInPlace(source) : await makeForkFiles(source, owner);
+    if (state === null) throw new PerdureError("internal", `${row.id} has lost its memory`);
+    const { shape } = opened.manifest.substrate;
     await parts.checkpoints.createLayer(owner, topLayer, agent.shape.diskBytes);
     await parts.checkpoints.syncLayer(owner, topLayer);
     const chain = await chainOf(actor, owner, [...row.layers, topLayer]);
@@ -68,8 +81,8 @@ async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
     await machine.prepareWake(chain);
     await loadState(machine, state, chain, loaded);
     await Promise.all([machine.run(), link.sync(row.generation, engineLimits.syncMs)]);
-    const { source } = planClock(opened.manifest.substrate, machine.facts, null);
-    if (source !== null) await link.useClockSource(source);
+    const clocks = planClock(opened.manifest.substrate, machine.facts, null);
+    if (clocks.source !== null) await link.useClockSource(clocks.source);
     const { frozen } = await link.info(engineLimits.gateMs);
     if (!frozen) throw new PerdureError("freeze_timeout", "The workload is not frozen");
     // Rehearsed: the one of the agent that it becomes is written over it in a fifth of the time.

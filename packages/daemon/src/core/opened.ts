@@ -28,6 +28,13 @@ export function assertRecorded(
   }
 }
 
+/** Opens a checkpoint of the agent. @throws `checkpoint_digest_mismatch`, what `open` throws */
+export async function openRecorded(actor: Actor, row: CheckpointRow): Promise<OpenedCheckpoint> {
+  const opened = await actor.parts.checkpoints.open(actor.id, row.id);
+  assertRecorded(actor, row.id, row, opened);
+  return opened;
+}
+
 export function verifiedChecks(opened: OpenedCheckpoint): GateCheck[] {
   const { manifest } = opened;
   const passed = (check: string, detail: string): GateCheck => ({

@@ -20,9 +20,9 @@ export async function recover(actor: Actor, from: Cut | undefined): Promise<Wake
   const fallback = settledBefore(agent.state);
   const keptAs = `crash-${agent.generation}`;
   if (cut === "checkpoint" && head !== null) {
-    const other = agent.state === "failed" ? await keepDisk(actor, `${keptAs}-disk`) : null;
+    const otherCut = agent.state === "failed" ? await keepDisk(actor, `${keptAs}-disk`) : null;
     await actor.step("recover.side-branch-kept");
-    return continueFrom(actor, head.id, "recover", fallback, other);
+    return continueFrom(actor, head.id, { route: "recover", fallback, otherCut });
   }
   const other =
     head?.memory === true ? await keepCheckpoint(actor, head, `${keptAs}-memory`) : null;

@@ -15,45 +15,64 @@ import { PerdureError, type WakeReport } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import { arrival } from "./arrival.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
+import { collectOld } from "./collect.ts";
 import { assertCompatible } from "./compatibility.ts";
 import { keepHotChildren } from "./hot-child.ts";
 import { checksOf, type HotChild } from "./hot-children.ts";
 import { findCheckpoint, keepCheckpoint, keepDisk, settledBefore } from "./keep.ts";
+import { openRecorded } from "./opened.ts";
+import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
 import { raise, type Origin } from "./raise.ts";
-import { sleep } from "./sleep.ts";
+import { sleep, type Asleep } from "./sleep.ts";
 import { continueFrom } from "./wake.ts";
 
 /** @param wanted id or name. Holds the lane. @throws `checkpoint_not_found`, what `open` throws */
 export async function restore(actor: Actor, wanted: string): Promise<WakeReport> {
   const row = await findCheckpoint(actor, wanted);
-  await assertCanBeOpened(actor, row);
-  const wasAwake = actor.agent.state === "awake";
-  if (wasAwake) {
-    await keepCheckpoint(actor, row, `restored-${actor.agent.generation}`);
-    await sleepMeanwhile(actor, row);
-  }
+  const opened = await openHere(actor, row);
+  if (actor.agent.state !== "awake") return goBack(actor, row, opened);
+  await keepCheckpoint(actor, row, `restored-${actor.agent.generation}`);
+  const { machineGone } = await sleepMeanwhile(actor, row, opened);
   try {
-    const otherCut = await keepPresent(actor, row);
-    await actor.step("restore.present-kept");
-    const fallback = settledBefore(actor.agent.state);
-    const hot = await actor.parts.hotChildren.take(row.id, "restore");
-    if (hot !== null) return await fromHotChild(actor, row, hot, { fallback, otherCut });
-    return await continueFrom(actor, row.id, "restore", fallback, otherCut);
+    // Pages of an opened checkpoint can be read once.
+    const report = await goBack(actor, row, null);
+    await machineGone;
+    await collectOld(actor);
+    return report;
   } catch (error) {
-    throw wasAwake ? withWayOn(actor, error) : error;
+    await machineGone;
+    throw withWayOn(actor, error);
   }
+}
+
+/** From rest. */
+async function goBack(
+  actor: Actor,
+  row: CheckpointRow,
+  opened: OpenedCheckpoint | null,
+): Promise<WakeReport> {
+  const otherCut = await keepPresent(actor, row);
+  await actor.step("restore.present-kept");
+  const fallback = settledBefore(actor.agent.state);
+  const hot = await actor.parts.hotChildren.take(row.id, "restore");
+  if (hot !== null) return fromHotChild(actor, row, hot, { fallback, otherCut });
+  return continueFrom(actor, row.id, { route: "restore", fallback, otherCut, opened });
 }
 
 /**
  * While the agent falls asleep a hot child of the checkpoint is made, unless there is one: what is left then is
  * its let-out. Where none can be made, the way back is that of any restore.
  */
-async function sleepMeanwhile(actor: Actor, row: CheckpointRow): Promise<void> {
+async function sleepMeanwhile(
+  actor: Actor,
+  row: CheckpointRow,
+  opened: OpenedCheckpoint | null,
+): Promise<Asleep> {
   const { hotChildren, log } = actor.parts;
   const isMade =
-    hotChildren.ready(row.id, "restore") > 0 || !row.memory || !row.frozen
+    opened === null || !row.memory || !row.frozen
       ? Promise.resolve(false)
-      : keepHotChildren(actor, row, "restore", 1).then(
+      : keepHotChildren(actor, row, { use: "restore", count: 1, opened }).then(
           () => true,
           (error: unknown) => {
             const { code, message } = PerdureError.from(error);
@@ -63,7 +82,7 @@ async function sleepMeanwhile(actor: Actor, row: CheckpointRow): Promise<void> {
           },
         );
   try {
-    await sleep(actor, { cancellable: false, beside: isMade.then(() => undefined) });
+    return await sleep(actor, { cancellable: false, next: isMade.then(() => undefined) });
   } catch (error) {
     if (await isMade) await (await hotChildren.take(row.id, "restore"))?.end();
     throw error;
@@ -92,14 +111,17 @@ async function fromHotChild(
   });
 }
 
-/** Nothing is disturbed for a checkpoint that cannot be opened here. */
-async function assertCanBeOpened(actor: Actor, row: CheckpointRow): Promise<void> {
+/** Nothing is disturbed for a checkpoint that cannot be opened here. Null: a machine holds its state already. */
+async function openHere(actor: Actor, row: CheckpointRow): Promise<OpenedCheckpoint | null> {
   const { agent, parts } = actor;
-  if (parts.hotChildren.ready(row.id, "restore") > 0) return;
-  const { manifest, state } = await parts.checkpoints.open(actor.id, row.id);
-  if (state === null) return;
-  const here = await parts.substrate.facts(await actor.spec(state.base, manifest.substrate.shape));
-  assertCompatible(agent.name, manifest.substrate, here);
+  if (parts.hotChildren.ready(row.id, "restore") > 0) return null;
+  const opened = await openRecorded(actor, row);
+  const { manifest, state } = opened;
+  if (state !== null) {
+    const spec = await actor.spec(state.base, manifest.substrate.shape);
+    assertCompatible(agent.name, manifest.substrate, await parts.substrate.facts(spec));
+  }
+  return opened;
 }
 
 async function keepPresent(actor: Actor, wanted: CheckpointRow): Promise<WakeReport["otherCut"]> {

@@ -32,15 +32,24 @@ export interface SleepOptions {
   readonly cancellable?: boolean;
   /** Default: its owner. */
   readonly because?: "asked" | "idle";
-  /** What goes on with the agent's files meanwhile: awaited before the machine ends and files are collected. */
-  readonly beside?: Promise<void>;
+  /**
+   * It does not rest: this makes another machine of its own ready, which goes on at once. What pays in a rest alone
+   * is left out: its memory is not tidied, waits are not looked for, and neither its machine's end
+   * is waited for nor older checkpoints are collected.
+   */
+  readonly next?: Promise<void>;
+}
+
+export interface Asleep {
+  /** Resolves when no process is left; that is so already, unless the agent does not rest. */
+  readonly machineGone: Promise<void>;
 }
 
 /** Puts an awake agent to sleep: its checkpoint is published, no process is left. Holds the lane. */
 export async function sleep(
   actor: Actor,
-  { cancellable = true, because = "asked", beside }: SleepOptions = {},
-): Promise<void> {
+  { cancellable = true, because = "asked", next }: SleepOptions = {},
+): Promise<Asleep> {
   const { parts } = actor;
   const machine = actor.requireMachine();
   const { attendance } = actor;
@@ -55,7 +64,7 @@ export async function sleep(
     if (link !== null) await compactDisk(actor);
     // An idle agent was looked at for all of its idle time.
     const waitDueMs =
-      because === "idle" || link === null
+      because === "idle" || link === null || next !== undefined
         ? (attendance?.waitDueMs ?? null)
         : ((await attendance?.lookForWait()) ?? null);
     const layers = actor.newestLayers();
@@ -63,7 +72,8 @@ export async function sleep(
     const clock = guestClockFacts(link);
     if (link !== null) await flushed(link, engineLimits.flushMs);
     // What is not on the disk yet cannot be dropped.
-    const inUse = link === null ? null : await tidyMemory(actor, machine, link);
+    const inUse =
+      link === null || next !== undefined ? null : await tidyMemory(actor, machine, link);
     const quiet = await quiesce(link);
     await actor.step("sleep.frozen");
     if (cancellable) cancelIfWanted(actor);
@@ -115,12 +125,15 @@ export async function sleep(
     throw why;
   }
   await actor.step("sleep.published");
-  await beside;
+  await next;
   actor.detach("sleep");
-  await machine.kill();
-  await actor.step("sleep.machine-gone");
+  const machineGone = machine.kill().then(() => actor.step("sleep.machine-gone"));
+  machineGone.catch(() => undefined); // Awaited here or by whoever goes on.
+  if (next !== undefined) return { machineGone };
+  await machineGone;
   await collectOld(actor);
   await actor.step("sleep.collected");
+  return { machineGone };
 }
 
 /** A wait inside that is due later wakes its agent nevertheless. */

@@ -32,19 +32,26 @@ export async function wake(actor: Actor): Promise<WakeReport> {
       { hint: `"perdure recover ${name}" begins a new, numbered continuation` },
     );
   }
-  return continueFrom(actor, head.checkpoint, "wake", "asleep", null);
+  const continuation = { route: "wake", fallback: "asleep", otherCut: null } as const;
+  return continueFrom(actor, head.checkpoint, continuation);
+}
+
+export interface Continuation {
+  readonly route: "wake" | "recover" | "restore";
+  readonly fallback: Lease["fallback"];
+  readonly otherCut: WakeReport["otherCut"];
+  /** The checkpoint, where it was opened before and its pages were not read. */
+  readonly opened?: OpenedCheckpoint | null;
 }
 
 /** Raises the agent from a checkpoint of its own with memory. */
 export async function continueFrom(
   actor: Actor,
   checkpoint: CheckpointId,
-  route: "wake" | "recover" | "restore",
-  fallback: Lease["fallback"],
-  otherCut: WakeReport["otherCut"],
+  { route, fallback, otherCut, opened: before = null }: Continuation,
 ): Promise<WakeReport> {
   const { parts, agent } = actor;
-  const opened = await parts.checkpoints.open(agent.id, checkpoint);
+  const opened = before ?? (await parts.checkpoints.open(agent.id, checkpoint));
   const { manifest, state } = opened;
   const row = await parts.state.checkpoint(checkpoint);
   assertRecorded(actor, checkpoint, row, opened);
