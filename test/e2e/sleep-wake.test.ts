@@ -208,7 +208,7 @@ describe("connections and processes", () => {
     // Something that is no socket is not a left-over: a daemon that may not replace it ends at once.
     const taken = join(under.home, "taken");
     writeFileSync(taken, "");
-    const refused = await under.perdure(["daemon", "--socket", taken]);
+    const refused = await under.perdure(["serve", "--socket", taken]);
     expect(refused.code).toBe(1);
     expect(refused.stderr).toContain("it is not a socket (bad_request)");
 

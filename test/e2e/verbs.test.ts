@@ -166,14 +166,10 @@ describe("a life of an agent on the command line", () => {
     expect(second.pid).not.toBe(status.pid);
     expect(await answer(ended, "daemon", "stop")).toEqual({ pid: second.pid });
 
-    const foreground = spawn(
-      process.execPath,
-      [resolve("packages/cli/bin/perdure.mjs"), "daemon"],
-      {
-        env: { ...process.env, PERDURE_HOME: under.home },
-        stdio: "ignore",
-      },
-    );
+    const foreground = spawn(process.execPath, [resolve("packages/cli/bin/perdure.mjs"), "serve"], {
+      env: { ...process.env, PERDURE_HOME: under.home },
+      stdio: "ignore",
+    });
     const exited = new Promise((settled) => foreground.once("exit", settled));
     await until("the daemon in the foreground", async () => {
       const { code } = await under.perdure(["daemon", "status", "--json"]);

@@ -27,10 +27,10 @@ export function beginLog(path: string): BegunLog {
 export function startFailure({ path, begin }: BegunLog): PerdureError {
   if (begin === undefined) {
     const message = "Cannot start the daemon: it ended, and the disk has no room for what it said";
-    const hint = "Free some space on that disk; `perdure daemon` runs it in the foreground.";
+    const hint = "Free some space on that disk; `perdure serve` runs it in the foreground.";
     return new PerdureError("disk_full", message, { hint });
   }
-  const look = `Its log is "${path}"; \`perdure daemon\` runs it in the foreground.`;
+  const look = `Its log is "${path}"; \`perdure serve\` runs it in the foreground.`;
   const said = readFileSync(path).subarray(begin).toString().trimEnd();
   const [, message = "", code, hint] = lastWords.exec(said) ?? [];
   if (isErrorCode(code)) {

@@ -827,8 +827,11 @@ describe("daemon", () => {
     expect(log.mode & 0o777).toBe(0o600);
     const [pid] = await starts();
     expect(await data(["daemon", "status"], auto())).toContain(`pid ${pid}`);
+    expect(await data(["daemon", "start"], auto())).toContain(`pid ${pid}`);
     expect(await data(["daemon", "stop"], auto())).toBe(`Daemon ended: pid ${pid}\n`);
     expect((await run(["daemon", "status"], auto())).code).toBe(1);
+    expect(await data(["daemon", "start", "--json"], auto())).toContain(`"home":"${home()}"`);
+    await data(["daemon", "stop"], auto());
   });
 
   it("shows the log's tail when it cannot be started", async () => {
@@ -851,7 +854,8 @@ describe("daemon", () => {
     for (const [args, code] of [
       [["list"], 1],
       [["exec", "a1", "true"], 125],
-      [["daemon"], 1],
+      [["serve"], 1],
+      [["daemon", "start"], 1],
     ] as const) {
       const result = await run([...args], { env: { ...auto().env, PERDURE_HOME: path } });
       expect(result).toMatchObject({ code, stdout: "" });
@@ -882,7 +886,7 @@ describe("daemon", () => {
   });
 
   it("runs in the foreground until it is ended, with its exit code", async () => {
-    const child = spawn(process.execPath, [bin, "daemon", "--home", home()], {
+    const child = spawn(process.execPath, [bin, "serve", "--home", home()], {
       env: env(),
       stdio: "inherit",
     });
@@ -894,7 +898,7 @@ describe("daemon", () => {
       .toBe(0);
     child.kill("SIGTERM");
     expect(await exited).toEqual([0, null]);
-    const failing = await run(["daemon", "--home", home()], { env: { FAKE_DAEMON_FAILS: "1" } });
+    const failing = await run(["serve", "--home", home()], { env: { FAKE_DAEMON_FAILS: "1" } });
     expect(failing.code).toBe(3);
   });
 });

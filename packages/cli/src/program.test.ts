@@ -70,7 +70,7 @@ it("has every verb, each explained with an example and the options of all", () =
   expect(names.sort()).toEqual(
     (
       "checkpoint checkpoints complete cp create daemon doctor drop events exec export file fork gc hold hot image import key list processes quarantine " +
-      "recover release remove report restore set shell show sleep start stop verify wake why"
+      "recover release remove report restore serve set shell show sleep start stop verify wake why"
     ).split(" "),
   );
   const ours = program.commands.filter((command) => command.name() !== "complete");

@@ -3,7 +3,7 @@ import { Command } from "commander";
 import { addCompleteCommand } from "./command/complete.ts";
 import { addCpCommand } from "./command/cp.ts";
 import { addCreateCommand } from "./command/create.ts";
-import { addDaemonCommand } from "./command/daemon.ts";
+import { addDaemonCommands } from "./command/daemon.ts";
 import { addDoctorCommand } from "./command/doctor.ts";
 import { addEventsCommand } from "./command/events.ts";
 import { addExecCommand } from "./command/exec.ts";
@@ -14,6 +14,7 @@ import { addKeyCommands } from "./command/key.ts";
 import { addListCommand } from "./command/list.ts";
 import { addReportCommand } from "./command/report.ts";
 import { addRestCommands } from "./command/rest.ts";
+import { addServeCommand } from "./command/serve.ts";
 import { addShellCommand } from "./command/shell.ts";
 import { addShowCommands } from "./command/show.ts";
 import { addTransferCommands } from "./command/transfer.ts";
@@ -57,7 +58,8 @@ export function createProgram(json: boolean): Command {
   addImageCommands(program);
   addKeyCommands(program);
   addDoctorCommand(program);
-  addDaemonCommand(program);
+  addServeCommand(program);
+  addDaemonCommands(program);
   addCompleteCommand(program);
   return program;
 }

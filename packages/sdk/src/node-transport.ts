@@ -144,7 +144,7 @@ function transportError(error: unknown, name: string): PerdureError {
       hint:
         code === "EACCES"
           ? "Run as the user whose daemon it is."
-          : "Start it with `perdure daemon`, or set PERDURE_SOCKET to where it listens.",
+          : "Start it with `perdure daemon start`, or set PERDURE_SOCKET to where it listens.",
       cause: error,
     });
   }
