@@ -1,8 +1,9 @@
 /**
  * Makes a checkout ready to use, as far as it is not: system packages, dependencies, the guest agent,
- * the default image. Runs on Node 20 with nothing installed.
+ * the default image. Runs on Node 20 with nothing installed. A browser, which only the longest tests need, is
+ * installed where it is asked for.
  *
- *     node tools/setup.mjs [--only packages,deps,guest,image] [--then FILE ARGS…]
+ *     node tools/setup.mjs [--only packages,deps,guest,image,browser] [--then FILE ARGS…]
  *
  * Progress goes to standard error. With --then, Node 24 runs FILE afterwards and its exit is ours.
  * What a step depends on is kept as a digest in node_modules/.cache, so a second run costs little.
@@ -21,7 +22,8 @@ const stampFile = path.join(root, "node_modules/.cache/perdure-setup.json");
 const guestAgent = path.join(root, "guest/build/perdure-guest");
 const builder = path.join(root, "packages/daemon/src/images/build-image.ts");
 const nodeMajorMin = 24;
-const usage = "Usage: node tools/setup.mjs [--only packages,deps,guest,image] [--then FILE ARGS…]";
+const usage =
+  "Usage: node tools/setup.mjs [--only packages,deps,guest,image,browser] [--then FILE ARGS…]";
 
 const isRoot = process.getuid?.() === 0;
 
@@ -46,19 +48,29 @@ const requirements = {
 
 class SetupError extends Error {}
 
-const steps = { packages, deps, guest, image };
+const steps = { packages, deps, guest, image, browser };
+const always = ["packages", "deps", "guest", "image"];
 
 /** Each step returns false where there was nothing to do. */
 function packages() {
+  return install(requirements);
+}
+
+function browser() {
+  return install({ chromium: "chromium" });
+}
+
+/** Debian packages of programs and files that are missing. */
+function install(wanted) {
   const missing = [
     ...new Set(
-      Object.entries(requirements)
+      Object.entries(wanted)
         .filter(([name]) => (name.startsWith("/") ? !existsSync(name) : findProgram(name) === null))
         .map(([, name]) => name),
     ),
   ];
   if (missing.length === 0) return false;
-  const install = `apt-get install --yes --no-install-recommends ${missing.join(" ")}`;
+  const command = `apt-get install --yes --no-install-recommends ${missing.join(" ")}`;
   if (findProgram("apt-get") === null) {
     throw new SetupError(
       `This host lacks ${missing.join(", ")} (names of Debian packages).\n` +
@@ -67,13 +79,13 @@ function packages() {
   }
   if (!isRoot) {
     throw new SetupError(
-      `Packages are missing. Install them, then run the same command again:\n\n  sudo ${install}\n`,
+      `Packages are missing. Install them, then run the same command again:\n\n  sudo ${command}\n`,
     );
   }
   note(`installing ${missing.join(" ")}`);
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
   run("apt-get", ["-qq", "update"], { env });
-  run("apt-get", ["-qq", ...install.split(" ").slice(1)], { env });
+  run("apt-get", ["-qq", ...command.split(" ").slice(1)], { env });
   return true;
 }
 
@@ -244,7 +256,7 @@ function parse(args) {
   const then = args.indexOf("--then");
   const own = then < 0 ? args : args.slice(0, then);
   const command = then < 0 ? [] : args.slice(then + 1);
-  let only = Object.keys(steps);
+  let only = always;
   if (own[0] === "--only" && own.length === 2) only = own[1].split(",");
   else if (own.length > 0) return null;
   if (only.some((name) => !Object.hasOwn(steps, name))) return null;

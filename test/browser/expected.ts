@@ -6,7 +6,7 @@ export const expected = {
   file: "Größe",
   fileMode: 0o600,
   large: (65_536 * 48 * 47) / 2,
-  refusal: { code: "agent_not_found", hint: "`perdure list` shows the agents there are." },
+  refusal: { code: "agent_not_found", hint: '"perdure list" shows those that exist' },
   unreachable: "daemon_unreachable",
   cancelled: "cancelled",
   part: "ße",

@@ -32,24 +32,24 @@ async function run(): Promise<Findings> {
   const perdure = new Perdure({ url, apiKey });
   const states = [(await perdure.create({ name: "from-page" })).state];
   const { stdout, exitCode } = await perdure.run("from-page", ["echo", "hello"]);
-  await perdure.writeFile("from-page", "/note", new Blob(["Grö", "ße"]), { mode: 0o600 });
-  const note = await perdure.readFile("from-page", "/note");
+  await perdure.writeFile("from-page", "/tmp/note", new Blob(["Grö", "ße"]), { mode: 0o600 });
+  const note = await perdure.readFile("from-page", "/tmp/note");
   const pieces = async function* (): AsyncGenerator<Uint8Array> {
     for (let i = 0; i < 48; i++) yield await Promise.resolve(new Uint8Array(65_536).fill(i));
   };
-  await perdure.writeFile("from-page", "/large", pieces(), { size: 48 * 65_536 });
-  const large = await (await perdure.readFile("from-page", "/large")).collect();
-  const part = await perdure.readFile("from-page", "/note", { offset: 4 });
-  await perdure.makeFolder("from-page", "/d/e", { parents: true });
-  await perdure.movePath("from-page", "/note", "/d/note");
+  await perdure.writeFile("from-page", "/tmp/large", pieces(), { size: 48 * 65_536 });
+  const large = await (await perdure.readFile("from-page", "/tmp/large")).collect();
+  const part = await perdure.readFile("from-page", "/tmp/note", { offset: 4 });
+  await perdure.makeFolder("from-page", "/tmp/d/e", { parents: true });
+  await perdure.movePath("from-page", "/tmp/note", "/tmp/d/note");
   const names: string[] = [];
-  for await (const { name, kind } of perdure.listFolder("from-page", "/d")) {
+  for await (const { name, kind } of perdure.listFolder("from-page", "/tmp/d")) {
     names.push(`${name} ${kind}`);
   }
   const changes: string[] = [];
-  for await (const event of perdure.watch("from-page", "/d", { recursive: true })) {
+  for await (const event of perdure.watch("from-page", "/tmp/d", { recursive: true })) {
     changes.push(event.type);
-    if (event.type === "ready") await perdure.writeFile("from-page", "/d/new", "x");
+    if (event.type === "ready") await perdure.writeFile("from-page", "/tmp/d/new", "x");
     if (event.type === "created") break;
   }
   const terminal = await typedOn(perdure);

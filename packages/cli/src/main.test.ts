@@ -329,7 +329,7 @@ describe("failures", () => {
     const { code, stdout, stderr } = await run(["show", "a9"]);
     expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
     expect(stderr).toBe(
-      'perdure: Cannot find agent "a9"\nHint: `perdure list` shows the agents there are.\n',
+      'perdure: Cannot find agent "a9"\nHint: "perdure list" shows those that exist\n',
     );
   });
 

@@ -59,7 +59,7 @@ export function createFakeCommands(): FakeCommands {
     const found = agents.get(agent) ?? [...agents.values()].find(({ view }) => view.id === agent);
     if (found !== undefined) return found;
     throw new PerdureError("agent_not_found", `Cannot find agent "${agent}"`, {
-      hint: "`perdure list` shows the agents there are.",
+      hint: '"perdure list" shows those that exist',
     });
   };
   const processOf = (target: Target & { process: number }): FakeProcess => {

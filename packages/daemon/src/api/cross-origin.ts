@@ -4,11 +4,23 @@
  * case, and sent by the page itself: no cookie, so nothing that another page could make a browser send.
  */
 import type { FastifyInstance } from "fastify";
-import { fileHeaders, PerdureError } from "@perdure/protocol";
+import { PerdureError, routes } from "@perdure/protocol";
+import type { ApiRoute } from "@perdure/protocol";
 
 const MAX_AGE_S = 600;
 const METHODS = "GET, POST, PUT, PATCH, DELETE";
-const EXPOSED = ["idempotency-replayed", "retry-after", ...Object.values(fileHeaders)].join(", ");
+/** A page sees no other header but those that are safe for everybody. */
+const EXPOSED = [
+  ...new Set([
+    "accept-ranges",
+    "content-range",
+    "idempotency-replayed",
+    "retry-after",
+    ...Object.values<ApiRoute>(routes).flatMap(({ answerHeaders }) =>
+      Object.keys(answerHeaders?.shape ?? {}),
+    ),
+  ]),
+].join(", ");
 
 /** @param origins as in `https://console.example`; `*` for every one */
 export function allowOrigins(server: FastifyInstance, origins: readonly string[]): void {

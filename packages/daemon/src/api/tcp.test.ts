@@ -481,6 +481,15 @@ describe("pages of browsers", () => {
     const headers = { origin: page };
     const answer = await send("GET", "/v1/agents", { token, headers });
     expect(answer.headers).toMatchObject({ "access-control-allow-origin": page, vary: "origin" });
+    const exposed = String(answer.headers["access-control-expose-headers"]).split(", ");
+    for (const read of [
+      "content-range",
+      "perdure-file-mode",
+      "perdure-export-signer",
+      "retry-after",
+    ]) {
+      expect(exposed).toContain(read);
+    }
     expect(answer.headers["access-control-allow-credentials"]).toBeUndefined();
     const refused = await send("GET", "/v1/agents", { headers });
     expect(refused.headers["access-control-allow-origin"]).toBe(page);
