@@ -14,6 +14,9 @@ export function inWords(error: unknown, command: Command | undefined): unknown {
     const hint = `\`perdure ${wholeName(command)} --help\` shows how it is used.`;
     return changed(error, `Cannot take ${name}: ${reason}`, hint);
   }
+  if (error.code === "path_not_empty" && wholeName(command) === "file remove") {
+    return changed(error, error.message, "With --recursive it goes with all that is in it.");
+  }
   const { part, check } = error.details;
   // Without one of its layers the disk is of no use either.
   const noDisk = part === "layer" && check === "presence";
