@@ -4,7 +4,8 @@
  */
 import { once } from "node:events";
 import type { Stats } from "node:fs";
-import { dirname } from "node:path";
+import { chmod, mkdir, symlink } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { PerdureError } from "@perdure/sdk";
 import { create, Unpack } from "tar";
 import type { ReadEntry } from "tar";
@@ -17,6 +18,11 @@ const META_BYTES_MAX = 64 * 1024;
 const DEPTH_MAX = 256;
 /** Of a copied folder, at least: its owner's. */
 const FOLDER_MODE = 0o700;
+const SET_ID_BITS = 0o7000;
+/** Zeroes behind the end; tar fills up to 10 KiB, unless it is told otherwise. */
+const PADDING_BYTES_MAX = 1024 * 1024;
+/** Of the names and targets of all links, which are kept until the end. */
+const LINK_BYTES_MAX = 64 * 1024 * 1024;
 
 /** What was copied so far. */
 export interface FolderCopy {
@@ -40,6 +46,8 @@ function leaveOut({ leftOut }: FolderCopy, path: string, reason: string): false 
 export function packFolder(folder: string, copy: FolderCopy): AsyncIterable<Uint8Array> {
   const filter = (path: string, facts: Stats | ReadEntry): boolean => {
     if (!("isFile" in facts)) return false;
+    // Who unpacks it may be root inside.
+    facts.mode &= ~SET_ID_BITS;
     if (facts.isFile()) {
       copy.files++;
       copy.bytes += facts.size;
@@ -55,13 +63,23 @@ export function packFolder(folder: string, copy: FolderCopy): AsyncIterable<Uint
 
 const notCopied = "it is a device, a pipe or a socket";
 
+/** What is done when all else is unpacked. */
+interface Last {
+  /** Of the folder itself. */
+  mode: number;
+  readonly links: { readonly path: string; readonly target: string }[];
+  linkBytes: number;
+}
+
 /**
  * Unpacks into `folder`, which is there and empty.
  *
- * Where it fails, some of it may still be on its way to the disk.
+ * Links are made when everything else is there: nothing is ever written through one. Where it fails, some of it may
+ * still be on its way to the disk.
  *
  * @param copy told as it goes on
- * @throws `bad_request` for what is no archive or one that would write elsewhere; errors of this host's file system
+ * @throws `bad_request` for what is no archive or one that would write elsewhere, `too_large` for links without end;
+ *   errors of this host's file system
  */
 export async function unpackFolder(
   archive: AsyncIterable<Uint8Array>,
@@ -70,23 +88,36 @@ export async function unpackFolder(
 ): Promise<void> {
   const failed = new AbortController();
   const fail = (error: unknown): void => failed.abort(error);
+  const last: Last = { mode: FOLDER_MODE, links: [], linkBytes: 0 };
   const unpack = new Unpack({
     cwd: folder,
     preserveOwner: false,
     maxDepth: DEPTH_MAX,
     maxMetaEntrySize: META_BYTES_MAX,
-    filter: (path, entry) => !("type" in entry) || admit(path, entry, copy),
-    onwarn: (code, message, data) => {
-      if (code !== "TAR_ENTRY_INFO") fail(data instanceof Error ? data : new Error(message));
+    filter: (path, entry) => {
+      try {
+        return !("type" in entry) || admit(path, entry, copy, last);
+      } catch (error) {
+        fail(error);
+        return false;
+      }
     },
+    // Of a path that was changed to stay inside, too.
+    onwarn: (_code, message, data) => fail(data instanceof Error ? data : new Error(message)),
   });
+  let paddingBytes = -1;
+  unpack.once("eof", () => (paddingBytes = 0));
   // More may come behind the first one.
   unpack.on("error", fail);
   const finished = once(unpack, "finish", { signal: failed.signal });
   finished.catch(() => undefined);
   try {
     for await (const piece of plain(archive)) {
-      if (unpack.write(Buffer.from(piece))) failed.signal.throwIfAborted();
+      if (paddingBytes >= 0) {
+        // The library would keep it.
+        paddingBytes += piece.length;
+        if (paddingBytes > PADDING_BYTES_MAX) throw notAnArchive("it does not end at its end");
+      } else if (unpack.write(Buffer.from(piece))) failed.signal.throwIfAborted();
       else await once(unpack, "drain", { signal: failed.signal });
     }
     unpack.end();
@@ -95,43 +126,69 @@ export async function unpackFolder(
   } catch (error) {
     throw failed.signal.aborted ? failed.signal.reason : error;
   }
+  await makeLinks(folder, last);
+  await chmod(folder, last.mode);
 }
 
-function admit(path: string, entry: ReadEntry, copy: FolderCopy): boolean {
+function admit(path: string, entry: ReadEntry, copy: FolderCopy, last: Last): boolean {
+  if (`${path}${entry.linkpath ?? ""}`.includes("\0")) throw notAnArchive("a name holds a NUL");
+  const mode = (entry.mode ?? 0o644) & 0o777;
+  entry.mode = mode;
   switch (entry.type) {
     case "File":
     case "OldFile":
     case "ContiguousFile":
       copy.files++;
       copy.bytes += entry.size;
-      break;
+      return true;
     case "Directory":
+      if (path === "./") last.mode = mode | FOLDER_MODE;
+      return true;
     case "Link":
-      break;
+      return true;
     case "SymbolicLink":
-      if (!staysInside(path, entry.linkpath ?? "")) {
-        return leaveOut(copy, path, "the link leads out of the folder");
-      }
-      break;
+      keepLink(path, entry.linkpath ?? "", copy, last);
+      return false;
     default:
       return leaveOut(copy, path, notCopied);
   }
-  entry.mode = (entry.mode ?? 0o644) & 0o777;
-  return true;
+}
+
+function keepLink(path: string, target: string, copy: FolderCopy, last: Last): void {
+  if (path.startsWith("/") || partsOf(path).includes("..")) {
+    throw notAnArchive("it would write outside of its folder");
+  }
+  if (!staysInside(path, target)) {
+    leaveOut(copy, path, "the link leads out of the folder");
+    return;
+  }
+  last.linkBytes += path.length + target.length;
+  if (last.linkBytes > LINK_BYTES_MAX) {
+    throw new PerdureError("too_large", "The folder has more links than can be copied");
+  }
+  last.links.push({ path, target });
+}
+
+/** Folders first: while there is no link, a path leads where it says. */
+async function makeLinks(folder: string, { links }: Last): Promise<void> {
+  for (const { path } of links) await mkdir(dirname(join(folder, path)), { recursive: true });
+  for (const { path, target } of links) await symlink(target, join(folder, path));
 }
 
 /**
  * Whether a link at `path` ends below the folder, whatever the other links in it are. `..` may only lead the
  * target: behind a name it could follow another link first.
  */
-function staysInside(path: string, target: string): boolean {
+export function staysInside(path: string, target: string): boolean {
   if (target.startsWith("/")) return false;
-  const parts = (text: string): string[] =>
-    text.split("/").filter((part) => part !== "" && part !== ".");
-  const steps = parts(target);
+  const steps = partsOf(target);
   const up = steps.findIndex((step) => step !== "..");
   const ups = up === -1 ? steps.length : up;
-  return ups <= parts(dirname(path)).length && !steps.slice(ups).includes("..");
+  return ups <= partsOf(dirname(path)).length && !steps.slice(ups).includes("..");
+}
+
+function partsOf(path: string): string[] {
+  return path.split("/").filter((part) => part !== "" && part !== ".");
 }
 
 /** The archive as it is: the library would unpack a compressed one, too, and that has no bound. */
@@ -144,13 +201,13 @@ async function* plain(archive: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
     }
     head = Buffer.concat([head, piece]);
     if (head.length < 2) continue;
-    if (head.toString("latin1", 0, 2) !== "./") throw notAnArchive();
+    if (head.toString("latin1", 0, 2) !== "./") throw notAnArchive("it does not begin as one");
     yield head;
     head = null;
   }
-  if (head !== null) throw notAnArchive();
+  if (head !== null) throw notAnArchive("it is empty");
 }
 
-function notAnArchive(): PerdureError {
-  return new PerdureError("bad_request", "What came out of the agent is no tar archive");
+function notAnArchive(reason: string): PerdureError {
+  return new PerdureError("bad_request", `What came out of the agent is no tar archive: ${reason}`);
 }

@@ -18,8 +18,12 @@ const AWAKE_MS_MAX = 24 * 3_600_000;
 const WORDS_MAX = 4096;
 const LINE_MAX = 200;
 
-/** GNU tar, on files that it packed nevertheless. */
-const CHANGED = ": file changed as we read it";
+/** GNU tar, on what was written to or went while it packed: exit code 1, and the archive is whole. */
+const CHANGED = /: (file changed as we read it|File removed before we read it)$/i;
+/** Of facts that only the writer of an archive has a use for. */
+const NOT_KNOWN = "Ignoring unknown extended header";
+/** So long a guest has to end its tar. */
+const END_MS = 5_000;
 
 const reasons: readonly (readonly [string, ErrorCode])[] = [
   ["No space left on device", "disk_full"],
@@ -147,9 +151,14 @@ export async function downloadFolder(
     await unpackFolder(counted(tar.output(), settings.progress), draft, copy);
     await rename(draft, target);
   } catch (error) {
+    const known = localError(action, error);
     // A piece may still be on its way to the disk.
-    await rm(draft, { recursive: true, force: true, maxRetries: 5 }).catch(() => undefined);
-    throw localError(action, error);
+    const removing = rm(draft, { recursive: true, force: true, maxRetries: 5 });
+    const { code, message, details } = known;
+    throw await removing.then(
+      () => known,
+      () => new PerdureError(code, message, { details, hint: `What was begun is "${draft}".` }),
+    );
   }
   return copy;
 }
@@ -215,7 +224,8 @@ class Tar implements AsyncDisposable {
     argv: readonly string[],
     { request, signal }: TarSettings,
   ): Promise<Tar> {
-    const bounded = { ...request, timeoutMs: AWAKE_MS_MAX };
+    // What it says is read here.
+    const bounded = { ...request, env: { LC_ALL: "C" }, timeoutMs: AWAKE_MS_MAX };
     const handle = await perdure.exec(agent, argv, bounded).catch((error: unknown) => {
       if (!(error instanceof PerdureError) || error.code !== "exec_failed") throw error;
       throw new PerdureError(error.code, `Cannot start tar in agent "${agent}": ${error.message}`, {
@@ -223,13 +233,18 @@ class Tar implements AsyncDisposable {
         cause: error,
       });
     });
-    return new Tar(await handle.attach(), handle, signal);
+    const attached = await handle.attach().catch(async (error: unknown) => {
+      await end(handle);
+      throw error;
+    });
+    return new Tar(attached, handle, signal);
   }
 
-  readonly #abort = (): void => void this.#end();
+  /** Also where the guest does not do what it is told. */
+  readonly #abort = (): void => void this.#end().then(() => this.#attached.close());
 
   async #end(): Promise<void> {
-    if (this.#runs) await this.#handle.signal("SIGKILL").catch(() => undefined);
+    if (this.#runs) await end(this.#handle);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -270,6 +285,7 @@ class Tar implements AsyncDisposable {
           return;
       }
     }
+    throw this.#signal.aborted ? stopped() : interrupted("the connection ended");
   }
 
   /** Until it has ended. @throws where it did not end well */
@@ -283,7 +299,7 @@ class Tar implements AsyncDisposable {
 
   /** Of what is written to while it is packed there is no better copy. */
   #onlySawChanges(exitCode: number | null): boolean {
-    return exitCode === 1 && this.#lines().every((line) => line.endsWith(CHANGED));
+    return exitCode === 1 && this.#lines().every((line) => CHANGED.test(line));
   }
 
   #lines(): string[] {
@@ -291,12 +307,20 @@ class Tar implements AsyncDisposable {
   }
 
   #failure(): PerdureError {
-    if (this.#signal.aborted) return new PerdureError("cancelled", "The copy was stopped");
+    if (this.#signal.aborted) return stopped();
     const known = reasons.find(([words]) => this.#words.includes(words));
-    const [line = ""] = this.#lines();
+    const line = this.#lines().find((words) => !words.includes(NOT_KNOWN)) ?? "";
     const reason = line === "" ? "it was ended" : quoted(line.slice(0, LINE_MAX));
     return new PerdureError(known?.[1] ?? "guest_error", `tar in the agent failed: ${reason}`);
   }
+}
+
+function stopped(): PerdureError {
+  return new PerdureError("cancelled", "The copy was stopped");
+}
+
+async function end(handle: ProcessHandle): Promise<void> {
+  await handle.signal("SIGKILL", { signal: AbortSignal.timeout(END_MS) }).catch(() => undefined);
 }
 
 function interrupted(reason: string): PerdureError {

@@ -33,6 +33,14 @@ export function addSharedOptions(command: Command): Command {
     .option("--url <url>", "a daemon that listens on TCP (PERDURE_URL), with PERDURE_API_KEY");
 }
 
+/** For commands about the daemon on this host itself: none of them starts one because another is not there. */
+export function addDaemonOptions(command: Command): Command {
+  return command
+    .option("--json", "print data and errors as JSON")
+    .option("--socket <path>", "unix socket of the daemon (PERDURE_SOCKET)")
+    .option("--home <folder>", "data directory (PERDURE_HOME)");
+}
+
 /** Where the daemon is meant to be on TCP. An option that names a socket wins over the environment. */
 export function urlOf({ url, socket, home }: SharedOptions): string | undefined {
   if (url !== undefined) return url;

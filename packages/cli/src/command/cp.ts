@@ -77,7 +77,7 @@ async function copyFile(
   return 0;
 }
 
-/** False, too, where nothing can be seen there: reading it says why. */
+/** Of this host false, too, where nothing can be seen there: reading it says why. */
 async function isFolder({ perdure }: Session, place: Place, { user }: CpOptions): Promise<boolean> {
   return place.agent === undefined
     ? isLocalFolder(place.path)

@@ -5,7 +5,7 @@ import { Perdure, PerdureError } from "@perdure/sdk";
 import type { Health } from "@perdure/sdk";
 import { startDaemon } from "../daemon-start.ts";
 import { during } from "../progress.ts";
-import { addSharedOptions, pathsOf } from "../session.ts";
+import { addDaemonOptions, pathsOf } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
 
 const STOP_DEADLINE_MS = 60_000;
@@ -25,7 +25,7 @@ export function addDaemonCommands(program: Command): void {
     .command("start")
     .description("start a daemon in the background, unless one answers")
     .addHelpText("after", "\nExample:\n  perdure daemon start --home /srv/perdure");
-  addSharedOptions(start).action(async (options: SharedOptions) => {
+  addDaemonOptions(start).action(async (options: SharedOptions) => {
     const paths = pathsOf(options);
     await using perdure = new Perdure({ socketPath: paths.socket });
     const json = options.json === true;
@@ -37,7 +37,7 @@ export function addDaemonCommands(program: Command): void {
     .command("status")
     .description("say whether a daemon answers")
     .addHelpText("after", "\nExample:\n  perdure daemon status --json");
-  addSharedOptions(status).action(async (options: SharedOptions) => {
+  addDaemonOptions(status).action(async (options: SharedOptions) => {
     await using perdure = new Perdure({ socketPath: pathsOf(options).socket });
     show(await perdure.health(), options.json === true);
   });
@@ -46,7 +46,7 @@ export function addDaemonCommands(program: Command): void {
     .command("stop")
     .description("end the daemon; VMs go on and the next one takes them over")
     .addHelpText("after", "\nExample:\n  perdure daemon stop");
-  addSharedOptions(stop).action(async (options: SharedOptions) => {
+  addDaemonOptions(stop).action(async (options: SharedOptions) => {
     await using perdure = new Perdure({ socketPath: pathsOf(options).socket });
     const { pid } = await perdure.health();
     await perdure.shutdown();

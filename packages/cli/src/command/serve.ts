@@ -1,9 +1,10 @@
 /** `serve`: the daemon in the foreground, as a service manager wants it. */
 import { spawn } from "node:child_process";
+import { constants } from "node:os";
 import type { Command } from "commander";
 import { makeFolders } from "@perdure/sdk/data-folder";
 import { daemonArguments, daemonProgram } from "../daemon-start.ts";
-import { addSharedOptions, pathsOf } from "../session.ts";
+import { addDaemonOptions, pathsOf } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
 
 interface ServeOptions extends SharedOptions {
@@ -30,7 +31,7 @@ export function addServeCommand(program: Command): void {
       "\nExamples:\n  perdure serve --home /srv/perdure\n" +
         "  perdure serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem",
     );
-  addSharedOptions(command).action(async (options: ServeOptions) => {
+  addDaemonOptions(command).action(async (options: ServeOptions) => {
     process.exitCode = await runInForeground(options);
   });
 }
@@ -55,8 +56,8 @@ function runInForeground(options: ServeOptions): Promise<number> {
   }
   return new Promise((resolve, reject) => {
     child.once("error", reject);
-    child.once("exit", (code) => {
-      resolve(code ?? 1);
+    child.once("exit", (code, signal) => {
+      resolve(signal === null ? (code ?? 1) : 128 + constants.signals[signal]);
     });
   });
 }

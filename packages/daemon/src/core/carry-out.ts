@@ -10,7 +10,7 @@ import type { Command, Fork, KeepHot, LetOut, Results } from "./command.ts";
 import { assertAgentNameFree } from "./create.ts";
 import { drop } from "./drop.ts";
 import { forkPoint, prepareFork, wakeFork } from "./fork.ts";
-import { forkSource, type ForkSource } from "./fork-files.ts";
+import { cutSource, type CutSource } from "./fork-files.ts";
 import { gc } from "./gc.ts";
 import { configure, endHold, hold } from "./hold.ts";
 import { keepHotChildren } from "./hot-child.ts";
@@ -170,7 +170,7 @@ async function forkAll(
   const { parts, agent } = origin;
   for (const name of names) await assertAgentNameFree(parts, agent.tenant, name);
   const row = await forkPoint(origin, checkpoint);
-  const source = await forkSource(origin, row, names.length);
+  const source = await cutSource(origin, row, names.length);
   const made = await Promise.allSettled(names.map((name) => forkOne(source, name, door)));
   const failed = made.find((one) => one.status === "rejected");
   const forks = made.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
@@ -181,7 +181,7 @@ async function forkAll(
   throw PerdureError.from(failed.reason);
 }
 
-async function forkOne(source: ForkSource, name: string, door: Door): Promise<LetOut> {
+async function forkOne(source: CutSource, name: string, door: Door): Promise<LetOut> {
   const { origin, row } = source;
   const hot = await origin.parts.hotChildren.take(row.id, "fork");
   let fork: Agent;

@@ -18,42 +18,42 @@ interface ForkMemory {
   readonly state: SavedState | null;
 }
 
-/** Where a fork begins. */
-export interface ForkSource {
+/** A cut from which machines begin: of forks, or the agent's own. */
+export interface CutSource {
   readonly origin: Actor;
   readonly row: CheckpointRow;
-  /** What all forks of this cut share; null: each reads the checkpoint for itself. */
-  readonly shared: { readonly opened: OpenedCheckpoint; readonly memory: ForkMemory } | null;
+  /** What was read of it before; null: each machine reads the checkpoint for itself. */
+  readonly ready: { readonly opened: OpenedCheckpoint; readonly memory: ForkMemory } | null;
 }
 
 /** One machine, from a checkpoint that was opened for it. */
-export function sourceOf(origin: Actor, row: CheckpointRow, opened: OpenedCheckpoint): ForkSource {
+export function sourceOf(origin: Actor, row: CheckpointRow, opened: OpenedCheckpoint): CutSource {
   const { state } = opened;
   const memory = { base: state?.base ?? ({ kind: "zero" } as const), state };
-  return { origin, row, shared: { opened, memory } };
+  return { origin, row, ready: { opened, memory } };
 }
 
 /** Makes ready for so many forks of the checkpoint. Holds the origin's lane until they have their files. */
-export async function forkSource(
+export async function cutSource(
   origin: Actor,
   row: CheckpointRow,
   copies: number,
-): Promise<ForkSource> {
-  if (copies < 2) return { origin, row, shared: null };
+): Promise<CutSource> {
+  if (copies < 2) return { origin, row, ready: null };
   const opened = await openRecorded(origin, row);
   const memory = await forkMemory(origin, opened, copies);
   // Pages of an opened checkpoint are read once.
   const isShared = memory.base !== opened.state?.base;
-  return { origin, row, shared: isShared ? { opened, memory } : null };
+  return { origin, row, ready: isShared ? { opened, memory } : null };
 }
 
 /** The checkpoint, for one fork of it. */
-async function openedFork({
+async function openedCut({
   origin,
   row,
-  shared,
-}: ForkSource): Promise<{ readonly opened: OpenedCheckpoint; readonly memory: ForkMemory }> {
-  if (shared !== null) return shared;
+  ready,
+}: CutSource): Promise<{ readonly opened: OpenedCheckpoint; readonly memory: ForkMemory }> {
+  if (ready !== null) return ready;
   const opened = await openRecorded(origin, row);
   return { opened, memory: await forkMemory(origin, opened, 1) };
 }
@@ -91,20 +91,20 @@ export interface ForkFiles {
 }
 
 /** For a machine of the origin's own: nothing is made. */
-export async function filesInPlace(source: ForkSource): Promise<ForkFiles> {
-  const { opened, memory } = await openedFork(source);
+export async function filesInPlace(source: CutSource): Promise<ForkFiles> {
+  const { opened, memory } = await openedCut(source);
   return { opened, ...memory };
 }
 
 /** Makes the folder of the fork `owner`, while the checkpoint is opened. */
-export async function makeForkFiles(source: ForkSource, owner: AgentId): Promise<ForkFiles> {
-  const [{ opened, memory }] = await atOnce([openedFork(source), makeForkFolder(source, owner)]);
+export async function makeForkFiles(source: CutSource, owner: AgentId): Promise<ForkFiles> {
+  const [{ opened, memory }] = await atOnce([openedCut(source), makeForkFolder(source, owner)]);
   const { memoryBytes } = opened.manifest.substrate.shape;
   const base = await ownBase(source.origin, owner, memory.base, memoryBytes);
   return { opened, state: memory.state, base };
 }
 
-async function makeForkFolder({ origin, row }: ForkSource, owner: AgentId): Promise<void> {
+async function makeForkFolder({ origin, row }: CutSource, owner: AgentId): Promise<void> {
   const { checkpoints } = origin.parts;
   await checkpoints.createAgent(owner, origin.agent.tenant);
   for (const layer of row.layers) {

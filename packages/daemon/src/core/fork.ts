@@ -12,7 +12,7 @@ import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { insertAgent, raiseNew } from "./create.ts";
-import { makeForkFiles, type ForkSource } from "./fork-files.ts";
+import { makeForkFiles, type CutSource } from "./fork-files.ts";
 import { checksOf, type HotChild } from "./hot-children.ts";
 import { findCheckpoint } from "./keep.ts";
 import { verifiedChecks } from "./opened.ts";
@@ -40,7 +40,7 @@ export async function forkPoint(origin: Actor, wanted?: string): Promise<Checkpo
 
 /** Stores the row of the fork: its name is taken. @throws `agent_exists` */
 export function prepareFork(
-  { origin: { agent, parts }, row: { layers } }: ForkSource,
+  { origin: { agent, parts }, row: { layers } }: CutSource,
   name: string,
   hot: HotChild | null,
 ): Promise<Agent> {
@@ -62,10 +62,11 @@ export function prepareFork(
 }
 
 /** Makes the fork's files and wakes it; on failure nothing of it is left. Holds the origin's lane. */
-export function wakeFork(fork: Actor, source: ForkSource, hot: HotChild | null): Promise<void> {
+export function wakeFork(fork: Actor, source: CutSource, hot: HotChild | null): Promise<void> {
   return raiseNew(fork, async () => {
     await fork.step("fork.inserted");
     const identity = fork.parts.identities.make(fork.agent.name);
+    identity.catch(() => undefined); // Awaited when the files are there.
     const start = hot === null ? await fromCheckpoint(fork, source) : fromHotChild(hot);
     await fork.step("fork.folder-made");
     await raise(fork, {
@@ -84,7 +85,7 @@ export function wakeFork(fork: Actor, source: ForkSource, hot: HotChild | null):
 
 type Start = Pick<Origin, "base" | "state" | "capturedOn" | "verified" | "hot">;
 
-async function fromCheckpoint(fork: Actor, source: ForkSource): Promise<Start> {
+async function fromCheckpoint(fork: Actor, source: CutSource): Promise<Start> {
   const { opened, state, base } = await makeForkFiles(source, fork.id);
   const capturedOn = state === null ? null : opened.manifest.substrate;
   return { base, state, capturedOn, verified: verifiedChecks(opened), hot: null };

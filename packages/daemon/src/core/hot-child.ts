@@ -2,13 +2,7 @@
 import { makeId, PerdureError, type LayerId, type AgentId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
-import {
-  filesInPlace,
-  forkSource,
-  makeForkFiles,
-  sourceOf,
-  type ForkSource,
-} from "./fork-files.ts";
+import { filesInPlace, cutSource, makeForkFiles, sourceOf, type CutSource } from "./fork-files.ts";
 import type { HotChild, HotUse } from "./hot-children.ts";
 import { planClock } from "./guest-clock.ts";
 import { engineLimits } from "./limit.ts";
@@ -35,7 +29,7 @@ export async function keepHotChildren(
     // A restore needs a machine over the checkpoint's own base: the agent's other checkpoints are.
     const source =
       opened === undefined
-        ? await forkSource(actor, row, use === "fork" ? missing : 1)
+        ? await cutSource(actor, row, use === "fork" ? missing : 1)
         : sourceOf(actor, row, opened);
     return () => prepare(source, use);
   });
@@ -50,7 +44,7 @@ async function removeFiles(
 }
 
 /** Holds the lane of the origin. @throws what a wake may throw; nothing of it is left then */
-async function prepare(source: ForkSource, use: HotUse): Promise<HotChild> {
+async function prepare(source: CutSource, use: HotUse): Promise<HotChild> {
   const { origin: actor, row } = source;
   const { parts, agent } = actor;
   if (!row.memory || !row.frozen) {

@@ -1,4 +1,4 @@
-/** Pages of lists. A page goes on behind the last of the one before, whatever came or went meanwhile. */
+/** Pages of lists. A page goes on behind the last of the one before, also where that is gone by then. */
 
 export interface Page<T> {
   readonly page: readonly T[];

@@ -64,7 +64,12 @@ export interface Origin {
 
 /** Gives the agent a machine and lets it out. Holds the lane. @returns the wake report, also stored */
 export async function raise(actor: Actor, origin: Origin): Promise<WakeReport> {
-  const spec = await actor.spec(origin.base, sizeFor(actor, origin));
+  const spec = await actor
+    .spec(origin.base, sizeFor(actor, origin))
+    .catch(async (error: unknown) => {
+      await origin.hot?.end();
+      throw error;
+    });
   try {
     return await (origin.state === null && origin.hot == null
       ? boot(actor, origin, spec)

@@ -163,13 +163,18 @@ describe("restore", () => {
   });
 
   test("that fails leaves the agent asleep where it was, and a plain wake goes on from there", async () => {
+    await world.execute(exec("a1", "wait-for", "300000"));
     // Once while it falls asleep, once after.
     world.faults.fail("machine.loadDevices", "machine_failed", { times: 2 });
     await expect(world.execute(restore("a1", "ten"))).rejects.toMatchObject({
       hint: 'Agent "a1" is asleep as it was: "perdure wake a1" goes on from there',
     });
-    await world.time.flush();
-    expect(await world.agent("a1")).toMatchObject({ state: "asleep" });
+    // Old checkpoints are gone, and it is woken when what waits in it is due.
+    await expectWhole(world);
+    expect(await world.agent("a1")).toMatchObject({
+      state: "asleep",
+      waitDueMs: expect.any(Number) as number,
+    });
     expect(reportOf(await world.execute(verb("wake", "a1"))).route).toBe("wake");
     expect(await counter()).toBe(15);
   });
@@ -185,6 +190,21 @@ describe("restore", () => {
     // Its own, the one made ready, and the spare that is kept.
     expect(steps).toEqual(["published, 3 VMs"]);
     expect(await counter()).toBe(10);
+    await expectWhole(world);
+  });
+
+  test("writes no base of its own on the way, however much has changed", async () => {
+    world.ownBaseAboveBytes = 0;
+    const steps: string[] = [];
+    world.atStep = (step) => {
+      steps.push(step);
+      return null;
+    };
+    await world.execute(restore("a1", "ten"));
+    expect(steps).toContain("sleep.published");
+    expect(steps).not.toContain("sleep.base-written");
+    await world.execute(verb("sleep", "a1"));
+    expect(steps).toContain("sleep.base-written");
     await expectWhole(world);
   });
 

@@ -23,7 +23,7 @@ import { findCheckpoint, keepCheckpoint, keepDisk, settledBefore } from "./keep.
 import { openRecorded } from "./opened.ts";
 import type { OpenedCheckpoint } from "./ports/checkpoint-store.ts";
 import { raise, type Origin } from "./raise.ts";
-import { sleep, type Asleep } from "./sleep.ts";
+import { sleep } from "./sleep.ts";
 import { continueFrom } from "./wake.ts";
 
 /** @param wanted id or name. Holds the lane. @throws `checkpoint_not_found`, what `open` throws */
@@ -32,16 +32,15 @@ export async function restore(actor: Actor, wanted: string): Promise<WakeReport>
   const opened = await openHere(actor, row);
   if (actor.agent.state !== "awake") return goBack(actor, row, opened);
   await keepCheckpoint(actor, row, `restored-${actor.agent.generation}`);
-  const { machineGone } = await sleepMeanwhile(actor, row, opened);
+  await sleepMeanwhile(actor, row, opened);
   try {
     // Pages of an opened checkpoint can be read once.
-    const report = await goBack(actor, row, null);
-    await machineGone;
-    await collectOld(actor);
-    return report;
+    return await goBack(actor, row, null);
   } catch (error) {
-    await machineGone;
     throw withWayOn(actor, error);
+  } finally {
+    // Before the let-out nobody had the time.
+    await collectOld(actor);
   }
 }
 
@@ -54,8 +53,9 @@ async function goBack(
   const otherCut = await keepPresent(actor, row);
   await actor.step("restore.present-kept");
   const fallback = settledBefore(actor.agent.state);
+  const arrived = await arrival(actor, "restore", row.kind);
   const hot = await actor.parts.hotChildren.take(row.id, "restore");
-  if (hot !== null) return fromHotChild(actor, row, hot, { fallback, otherCut });
+  if (hot !== null) return fromHotChild(actor, row, hot, { ...arrived, fallback, otherCut });
   return continueFrom(actor, row.id, { route: "restore", fallback, otherCut, opened });
 }
 
@@ -67,7 +67,7 @@ async function sleepMeanwhile(
   actor: Actor,
   row: CheckpointRow,
   opened: OpenedCheckpoint | null,
-): Promise<Asleep> {
+): Promise<void> {
   const { hotChildren, log } = actor.parts;
   const isMade =
     opened === null || !row.memory || !row.frozen
@@ -82,7 +82,7 @@ async function sleepMeanwhile(
           },
         );
   try {
-    return await sleep(actor, { cancellable: false, next: isMade.then(() => undefined) });
+    await sleep(actor, { cancellable: false, nextReady: isMade.then(() => undefined) });
   } catch (error) {
     if (await isMade) await (await hotChildren.take(row.id, "restore"))?.end();
     throw error;
@@ -93,11 +93,10 @@ async function fromHotChild(
   actor: Actor,
   row: CheckpointRow,
   hot: HotChild,
-  { fallback, otherCut }: Pick<Origin, "fallback" | "otherCut">,
+  arrived: Pick<Origin, "route" | "identity" | "fallback" | "otherCut">,
 ): Promise<WakeReport> {
   return raise(actor, {
-    ...(await arrival(actor, "restore", row.kind)),
-    fallback,
+    ...arrived,
     base: hot.base,
     state: null,
     hot,
@@ -105,7 +104,6 @@ async function fromHotChild(
     lowerLayers: row.layers,
     verified: checksOf(hot),
     cut: cutOf(row),
-    otherCut,
     headAfter: { checkpoint: row.id, continued: true },
     advanceClock: false,
   });

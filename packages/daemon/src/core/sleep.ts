@@ -2,7 +2,8 @@
  * Sleep and checkpoint: the same cut, without and with going on.
  *
  * - I2, publish, then forget: the checkpoint's files are durable, then one transaction names it and
- *   (for a sleep) gives up the lease, then the machine ends, then older checkpoints are collected.
+ *   (for a sleep) gives up the lease, then the machine ends, then older checkpoints are collected. (An agent that
+ *   goes on at once, because it is restored, has them collected when it was let out.)
  * - I4: flush, freeze, flush the little that came between, stop the CPUs. A sleep goes on when freeze
  *   or flush miss their deadlines and is marked; a named checkpoint is refused.
  * - I10: a sleep that fails before publication leaves the agent awake, thawed and answering.
@@ -33,23 +34,18 @@ export interface SleepOptions {
   /** Default: its owner. */
   readonly because?: "asked" | "idle";
   /**
-   * It does not rest: this makes another machine of its own ready, which goes on at once. What pays in a rest alone
-   * is left out: its memory is not tidied, waits are not looked for, and neither its machine's end
-   * is waited for nor older checkpoints are collected.
+   * The agent does not rest: when this resolves another machine of its own is ready, and goes on at once. What pays in
+   * a rest alone is left out: its page cache is kept, no base is written, and older checkpoints are collected by
+   * whoever goes on.
    */
-  readonly next?: Promise<void>;
-}
-
-export interface Asleep {
-  /** Resolves when no process is left; that is so already, unless the agent does not rest. */
-  readonly machineGone: Promise<void>;
+  readonly nextReady?: Promise<void>;
 }
 
 /** Puts an awake agent to sleep: its checkpoint is published, no process is left. Holds the lane. */
 export async function sleep(
   actor: Actor,
-  { cancellable = true, because = "asked", next }: SleepOptions = {},
-): Promise<Asleep> {
+  { cancellable = true, because = "asked", nextReady }: SleepOptions = {},
+): Promise<void> {
   const { parts } = actor;
   const machine = actor.requireMachine();
   const { attendance } = actor;
@@ -62,18 +58,16 @@ export async function sleep(
     // A VM that is paused for want of room does not answer: its CPUs stand still.
     const link = actor.agent.paused === null ? actor.link : null;
     if (link !== null) await compactDisk(actor);
-    // An idle agent was looked at for all of its idle time.
-    const waitDueMs =
-      because === "idle" || link === null || next !== undefined
-        ? (attendance?.waitDueMs ?? null)
-        : ((await attendance?.lookForWait()) ?? null);
     const layers = actor.newestLayers();
-    // Answered while the guest flushes.
+    // Answered while the guest flushes. An idle agent was looked at for all of its idle time.
     const clock = guestClockFacts(link);
+    const isKnown = because === "idle" || link === null;
+    const waits = isKnown ? attendance?.waitDueMs : attendance?.lookForWait();
     if (link !== null) await flushed(link, engineLimits.flushMs);
+    const waitDueMs = (await waits) ?? null;
     // What is not on the disk yet cannot be dropped.
-    const inUse =
-      link === null || next !== undefined ? null : await tidyMemory(actor, machine, link);
+    const isTidied = link !== null && nextReady === undefined;
+    const inUse = isTidied ? await tidyMemory(actor, machine, link) : null;
     const quiet = await quiesce(link);
     await actor.step("sleep.frozen");
     if (cancellable) cancelIfWanted(actor);
@@ -98,6 +92,7 @@ export async function sleep(
           devices,
           // Freed pages differ from the base as well, but they are zero and cost little.
           ownBase:
+            nextReady === undefined &&
             Math.min(pages.length * PAGE_BYTES, inUse ?? Infinity) > parts.ownBaseAboveBytes(),
         },
         storeStep(actor, "sleep"),
@@ -125,15 +120,13 @@ export async function sleep(
     throw why;
   }
   await actor.step("sleep.published");
-  await next;
+  await nextReady;
   actor.detach("sleep");
-  const machineGone = machine.kill().then(() => actor.step("sleep.machine-gone"));
-  machineGone.catch(() => undefined); // Awaited here or by whoever goes on.
-  if (next !== undefined) return { machineGone };
-  await machineGone;
+  await machine.kill();
+  await actor.step("sleep.machine-gone");
+  if (nextReady !== undefined) return;
   await collectOld(actor);
   await actor.step("sleep.collected");
-  return { machineGone };
 }
 
 /** A wait inside that is due later wakes its agent nevertheless. */
