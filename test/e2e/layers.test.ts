@@ -1,4 +1,6 @@
 /** The disk of an agent that slept often: many layers, and the same bytes. */
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Freed } from "@perdure/sdk";
 import { countsOn, readCount, startCounter } from "./counter.ts";
@@ -67,4 +69,37 @@ describe("many disk layers", () => {
     expect((await readCount(under, "rests")).pid).toBe(before.pid);
     expect(await under.sh("rests", digests)).toBe(digest);
   });
+
+  test("C11 what was merged, awake and at rest, is exported without a name of this host and imported whole", async () => {
+    const { client } = under;
+    await client.sleep("often");
+    for (const [agent, file] of [
+      ["often", "/home/user/pieces"],
+      ["rests", "/home/user/large"],
+    ] as const) {
+      if ((await client.show(agent)).state === "awake") await client.sleep(agent);
+      const path = join(under.home, `${agent}.perdure`);
+      const sent = await under.perdure(["export", agent, "--in-clear", "-o", path]);
+      expect(sent.code, sent.stderr).toBe(0);
+      const { id } = await client.show(agent);
+      expect(namesIn(join(under.home, "agents", id, "layers"))).toEqual([]);
+      const name = `${agent}-again`;
+      const back = await under.perdure(["import", path, "--name", name]);
+      expect(back.code, back.stderr).toBe(0);
+      const digest = `sha256sum ${file}`;
+      expect(await under.sh(name, digest)).toBe(await under.sh(agent, digest));
+      await client.remove(name);
+    }
+  });
 });
+
+/** Backing files that the headers of layers name. */
+function namesIn(folder: string): string[] {
+  const found: string[] = [];
+  for (const layer of readdirSync(folder)) {
+    const head = readFileSync(join(folder, layer));
+    const [at, length] = [Number(head.readBigUInt64BE(8)), head.readUInt32BE(16)];
+    if (length > 0) found.push(head.toString("latin1", at, at + length));
+  }
+  return found;
+}

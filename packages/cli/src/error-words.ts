@@ -1,7 +1,7 @@
 /** Errors of the API in the words of the command line: options in place of fields, and what they allow. */
 import type { Command } from "commander";
-import { agentLimits, PerdureError } from "@perdure/protocol";
-import { formatSize } from "./quantity.ts";
+import { agentLimits, PerdureError, restLimits } from "@perdure/protocol";
+import { formatDuration, formatSize } from "./quantity.ts";
 
 /** `command` is the one that was parsed, where it came so far. */
 export function inWords(error: unknown, command: Command | undefined): unknown {
@@ -68,6 +68,7 @@ const words: Readonly<Record<string, Word>> = {
   "body.diskBytes": ["--disk", sizes("disk")],
   "body.cwd": ["--cwd", "it must begin with / and have at most 4095 bytes"],
   "body.env": ["--env"],
+  "body.forMs": ["--for", `it must be 1s to ${formatDuration(restLimits.holdMsMax)}`],
   "body.timeoutMs": ["--timeout", "it must be 1ms to 366d"],
   "body.argv": ["<program> and its arguments"],
 };

@@ -5,7 +5,7 @@
 const withProgram = new Set(["exec", "shell"]);
 const withValue = new Set([
   ...["-u", "--user", "--cwd", "-e", "--env", "--timeout"],
-  ...["--attach", "--offset", "--socket", "--home"],
+  ...["--attach", "--offset", "--socket", "--home", "--url"],
 ]);
 
 export function separateProgram(argv: readonly string[]): string[] {

@@ -96,6 +96,9 @@ describe("a folder", () => {
     symlinkSync("chain-b", join(source, "chain-d"));
     symlinkSync("down/run", join(source, "a-through"));
     writeFileSync(join(source, "chain-c"), "end");
+    linkSync(join(source, "chain-a"), join(source, "chain-e"));
+    symlinkSync("round-b", join(source, "round-a"));
+    symlinkSync("round-a", join(source, "round-b"));
     chmodSync(source, 0o750);
     return source;
   }
@@ -149,6 +152,15 @@ describe("a folder", () => {
     expect(lstatSync(join(target, "plain")).mode & 0o7777).toBe(0o755);
   });
 
+  it("is refused where a name is not UTF-8, and nothing is thrown beside", async () => {
+    const source = makeSource();
+    writeFileSync(Buffer.concat([Buffer.from(`${source}/b`), Buffer.from([0xff])]), "x");
+    await expect(packed(source)).rejects.toMatchObject({
+      code: "bad_request",
+      message: expect.stringContaining("is not UTF-8") as string,
+    });
+  });
+
   it("is written to although a folder in it is not writable", async () => {
     const source = makeSource();
     chmodSync(join(source, "deep"), 0o555);
@@ -194,6 +206,27 @@ describe("what a guest sends", () => {
     );
     expect(copy.leftOut.named.map(({ path }) => path)).toEqual(["./null", "./pipe"]);
     expect(toldBelow(target)).toEqual(["su 755 eA=="]);
+  });
+
+  it("leaves out what has a name that is not UTF-8, and says so", async () => {
+    const name = Buffer.from([0x62, 0xff]).toString("latin1");
+    const copy = await unpacked(
+      tar([
+        folder("./"),
+        file(`./${name}`, "1"),
+        folder(`./d${name}`),
+        file(`./d${name}/f`, "2"),
+        symlink("./link", name),
+        file("./kept", "x"),
+      ]),
+    );
+    expect(copy.leftOut.named.map(({ path }) => path)).toEqual([
+      "./b\ufffd",
+      "./db\ufffd",
+      "./db\ufffd/f",
+      "./link",
+    ]);
+    expect(toldBelow(target)).toEqual(["kept 644 eA=="]);
   });
 
   it("may not go on behind the end of its archive", async () => {

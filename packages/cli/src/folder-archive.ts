@@ -19,6 +19,8 @@ const DEPTH_MAX = 256;
 /** Of a copied folder, at least: its owner's. */
 const FOLDER_MODE = 0o700;
 const SET_ID_BITS = 0o7000;
+/** What stands for bytes that are no text: names of files that differ look the same with it. */
+const NOT_UTF8 = "\ufffd";
 /** Zeroes behind the end; tar fills up to 10 KiB, unless it is told otherwise. */
 const PADDING_BYTES_MAX = 1024 * 1024;
 /** Of the names and targets of all links, which are kept until the end. */
@@ -43,7 +45,10 @@ function leaveOut({ leftOut }: FolderCopy, path: string, reason: string): false 
 }
 
 /** All of `folder`, whose folders are their owner's to write in, named from `.` on. Links are packed as links. */
-export function packFolder(folder: string, copy: FolderCopy): AsyncIterable<Uint8Array> {
+export async function* packFolder(
+  folder: string,
+  copy: FolderCopy,
+): AsyncGenerator<Uint8Array, undefined> {
   const filter = (path: string, facts: Stats | ReadEntry): boolean => {
     if (!("isFile" in facts)) return false;
     // Who unpacks it may be root inside.
@@ -58,7 +63,20 @@ export function packFolder(folder: string, copy: FolderCopy): AsyncIterable<Uint
     if (facts.isDirectory() || facts.isSymbolicLink()) return true;
     return leaveOut(copy, path, notCopied);
   };
-  return create({ cwd: folder, filter, strict: true, maxReadSize: PIECE_BYTES }, ["."]);
+  const pack = create({ cwd: folder, filter, strict: true, maxReadSize: PIECE_BYTES }, ["."]);
+  // More may come behind the first one, when nobody reads any more.
+  pack.on("error", () => undefined);
+  try {
+    yield* pack;
+  } catch (error) {
+    const { code, path } = error as NodeJS.ErrnoException;
+    if (code !== "ENOENT" || path?.includes(NOT_UTF8) !== true) throw error;
+    const reason = `the name of "${path}" is not UTF-8`;
+    throw new PerdureError("bad_request", `Cannot copy "${folder}": ${reason}`, {
+      hint: "Give it another name, or leave it out.",
+      cause: error,
+    });
+  }
 }
 
 const notCopied = "it is a device, a pipe or a socket";
@@ -67,7 +85,8 @@ const notCopied = "it is a device, a pipe or a socket";
 interface Last {
   /** Of the folder itself. */
   mode: number;
-  readonly links: { readonly path: string; readonly target: string }[];
+  /** Target by path. */
+  readonly links: Map<string, string>;
   linkBytes: number;
 }
 
@@ -88,7 +107,7 @@ export async function unpackFolder(
 ): Promise<void> {
   const failed = new AbortController();
   const fail = (error: unknown): void => failed.abort(error);
-  const last: Last = { mode: FOLDER_MODE, links: [], linkBytes: 0 };
+  const last: Last = { mode: FOLDER_MODE, links: new Map(), linkBytes: 0 };
   const unpack = new Unpack({
     cwd: folder,
     preserveOwner: false,
@@ -132,6 +151,9 @@ export async function unpackFolder(
 
 function admit(path: string, entry: ReadEntry, copy: FolderCopy, last: Last): boolean {
   if (`${path}${entry.linkpath ?? ""}`.includes("\0")) throw notAnArchive("a name holds a NUL");
+  if (`${path}${entry.linkpath ?? ""}`.includes(NOT_UTF8)) {
+    return leaveOut(copy, path, "its name, or where it leads, is not UTF-8");
+  }
   const mode = (entry.mode ?? 0o644) & 0o777;
   entry.mode = mode;
   switch (entry.type) {
@@ -144,8 +166,13 @@ function admit(path: string, entry: ReadEntry, copy: FolderCopy, last: Last): bo
     case "Directory":
       if (path === "./") last.mode = mode | FOLDER_MODE;
       return true;
-    case "Link":
-      return true;
+    case "Link": {
+      const target = last.links.get(normal(entry.linkpath ?? ""));
+      if (target === undefined) return true;
+      // Another name of a link: a link like it.
+      keepLink(path, target, copy, last);
+      return false;
+    }
     case "SymbolicLink":
       keepLink(path, entry.linkpath ?? "", copy, last);
       return false;
@@ -166,13 +193,13 @@ function keepLink(path: string, target: string, copy: FolderCopy, last: Last): v
   if (last.linkBytes > LINK_BYTES_MAX) {
     throw new PerdureError("too_large", "The folder has more links than can be copied");
   }
-  last.links.push({ path, target });
+  last.links.set(normal(path), target);
 }
 
 /** Folders first: while there is no link, a path leads where it says. */
 async function makeLinks(folder: string, { links }: Last): Promise<void> {
-  for (const { path } of links) await mkdir(dirname(join(folder, path)), { recursive: true });
-  for (const { path, target } of links) await symlink(target, join(folder, path));
+  for (const path of links.keys()) await mkdir(dirname(join(folder, path)), { recursive: true });
+  for (const [path, target] of links) await symlink(target, join(folder, path));
 }
 
 /**
@@ -185,6 +212,10 @@ export function staysInside(path: string, target: string): boolean {
   const up = steps.findIndex((step) => step !== "..");
   const ups = up === -1 ? steps.length : up;
   return ups <= partsOf(dirname(path)).length && !steps.slice(ups).includes("..");
+}
+
+function normal(path: string): string {
+  return partsOf(path).join("/");
 }
 
 function partsOf(path: string): string[] {

@@ -803,6 +803,11 @@ describe("key", () => {
     expect(keyless.stderr).toMatch(/^perdure: .*alive.*key.*\nHint: .*PERDURE_API_KEY.*\n$/);
     const nobody = await run(["list", "--url", "http://127.0.0.1:1"], { env: elsewhere });
     expect(nobody).toMatchObject({ code: 1 });
+    expect(nobody.stderr).toContain("Hint: Start it there with `perdure serve --listen`.");
+    const nonsense = await run(["list", "--url", "nonsense"], { env: elsewhere });
+    expect(nonsense.stderr).toMatch(/^perdure: Cannot use "nonsense" as the URL.*\nHint: .*\n$/);
+    const inside = await run(["exec", "--url", url, "far", "echo", "hi"], named);
+    expect(inside).toMatchObject({ code: 0, stdout: "hi\n" });
     expect(existsSync(join(folder, "home"))).toBe(false);
     // An option that names a socket wins over the environment.
     const socket = join(folder, "run", "perdure.sock");

@@ -92,6 +92,7 @@ it.each([
   ["exec -i a1 --user root ls --user", "exec -i a1 --user root -- ls --user"],
   ["exec -e A=1 a1 --env=B=2 sh -c -- x", "exec -e A=1 a1 --env=B=2 -- sh -c -- x"],
   ["exec a1 --attach 3", "exec a1 --attach 3"],
+  ["exec --url http://h:1 a1 ls -l", "exec --url http://h:1 a1 -- ls -l"],
   ["exec a1", "exec a1"],
   ["shell a1 --user root htop -d 5", "shell a1 --user root -- htop -d 5"],
   ["shell a1", "shell a1"],

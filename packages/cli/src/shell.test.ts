@@ -200,6 +200,15 @@ describe("exec --tty", () => {
     expect(end).toEqual([4, null]);
     expect(shown).toMatch(/one\r\ntwo\r\n$/);
   });
+
+  it("shell, which is for typing, ends where there is nobody to type", async () => {
+    const child = spawn(process.execPath, [bin, "shell", "a1", "--", "sh", "-c", "cat; exit 5"], {
+      env: env(),
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    const [, end] = await Promise.all([text(child.stdout), once(child, "close")]);
+    expect(end).toEqual([5, null]);
+  });
 });
 
 /** Not the shell that starts it, nor Python that holds the terminal. */

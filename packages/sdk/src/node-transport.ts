@@ -135,16 +135,33 @@ const unreachable = new Set([
   ...["ENOTFOUND", "ENOTSOCK", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"],
 ]);
 
+/** Of its certificate. Nothing was sent. */
+const notTrusted = new Set([
+  ...["DEPTH_ZERO_SELF_SIGNED_CERT", "SELF_SIGNED_CERT_IN_CHAIN", "CERT_HAS_EXPIRED"],
+  ...["UNABLE_TO_VERIFY_LEAF_SIGNATURE", "UNABLE_TO_GET_ISSUER_CERT_LOCALLY"],
+  "ERR_TLS_CERT_ALTNAME_INVALID",
+]);
+
+function reachHint(code: string, name: string): string {
+  if (name.includes("://")) return "Start it there with `perdure serve --listen`.";
+  return code === "EACCES"
+    ? "Run as the user whose daemon it is."
+    : "Start it with `perdure daemon start`, or set PERDURE_SOCKET to where it listens.";
+}
+
 function transportError(error: unknown, name: string): PerdureError {
   if (error instanceof PerdureError) return error;
   const { code, name: kind, message } = error as { code?: string; name?: string; message?: string };
   if (kind === "AbortError" || kind === "TimeoutError") return cancelledError(error);
   if ((code !== undefined && unreachable.has(code)) || code === "UND_ERR_CONNECT_TIMEOUT") {
     return new PerdureError("daemon_unreachable", `Cannot reach a daemon on "${name}": ${code}`, {
-      hint:
-        code === "EACCES"
-          ? "Run as the user whose daemon it is."
-          : "Start it with `perdure daemon start`, or set PERDURE_SOCKET to where it listens.",
+      hint: reachHint(code, name),
+      cause: error,
+    });
+  }
+  if (code !== undefined && notTrusted.has(code)) {
+    return new PerdureError("daemon_unreachable", `Cannot trust the daemon on "${name}": ${code}`, {
+      hint: "Name the certificate of whoever signed its own in NODE_EXTRA_CA_CERTS.",
       cause: error,
     });
   }

@@ -1,4 +1,5 @@
 /** `Perdure` for Node: over the daemon's unix socket, or a URL. */
+import { PerdureError } from "@perdure/protocol";
 import { PerdureClient } from "./client.ts";
 import { createNodeTransport } from "./node-transport.ts";
 import { daemonPaths } from "./paths.ts";
@@ -22,7 +23,18 @@ export interface PerdureOptions {
 export class Perdure extends PerdureClient {
   constructor({ socketPath, url, apiKey }: PerdureOptions = {}) {
     const endpoint =
-      url === undefined ? { socketPath: socketPath ?? daemonPaths().socket } : { url };
+      url === undefined
+        ? { socketPath: socketPath ?? daemonPaths().socket }
+        : { url: checked(url) };
     super(createNodeTransport({ ...endpoint, ...(apiKey === undefined ? {} : { apiKey }) }));
   }
+}
+
+/** @throws `bad_request` */
+function checked(url: string): string {
+  const parsed = URL.parse(url);
+  if (parsed?.protocol === "http:" || parsed?.protocol === "https:") return url;
+  throw new PerdureError("bad_request", `Cannot use "${url}" as the URL of a daemon`, {
+    hint: "Write it as in https://perdure.example:7070.",
+  });
 }

@@ -7,7 +7,6 @@ import { terminalSize } from "../local-terminal.ts";
 import { parseCount } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { Session, SharedOptions } from "../session.ts";
-import { isPiped } from "../stdin.ts";
 import { runOnTerminal } from "../terminal-session.ts";
 
 interface ShellOptions extends SharedOptions {
@@ -50,7 +49,7 @@ export function addShellCommand(program: Command): void {
     await withSession(options, async (session) => {
       const attachment = await open(session, agent, argv, options);
       const redraw = options.attach !== undefined;
-      return runOnTerminal(attachment, { typed: process.stdin.isTTY || isPiped(), redraw });
+      return runOnTerminal(attachment, { typed: true, redraw });
     });
   });
 }

@@ -1,6 +1,7 @@
 import type { Command } from "commander";
 import type { AgentView, CheckpointView, ProcessView } from "@perdure/sdk";
 import { formatDuration, formatSize } from "../quantity.ts";
+import { quoted } from "../quoted.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
 import { pairs, table } from "../table.ts";
@@ -123,5 +124,11 @@ function processRow({
   const ended = exit?.signal == null ? `exit ${exit?.exitCode ?? "?"}` : `signal ${exit.signal}`;
   const since = formatDuration(Math.max(0, Date.now() - startedAtMs));
   const state = running ? `running ${since}` : ended;
-  return [String(process), String(pid), user, state, argv.join(" ").slice(0, 120)];
+  return [String(process), String(pid), user, state, oneLine(argv)];
+}
+
+/** Words of a guest's making in one line. */
+function oneLine(argv: readonly string[]): string {
+  const line = argv.join(" ").slice(0, 120);
+  return /[^\x20-\x7e]/.test(line) ? quoted(line) : line;
 }

@@ -75,7 +75,8 @@ async function expectWakes(parts: Parts): Promise<void> {
   for (const { tenant, template, shape, image } of asleep.toReversed()) {
     try {
       const found = await parts.templates.open(tenant, template);
-      if (found === null) continue;
+      // One whose memory was set since stands on a base of its own, or on none.
+      if (found?.substrate.shape.memoryBytes !== shape.memoryBytes) continue;
       const boot = await bootFiles(parts, image.id);
       parts.spares.touch({ tenant, shape, base: found.base, boot });
     } catch (error) {

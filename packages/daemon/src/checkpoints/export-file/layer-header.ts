@@ -20,7 +20,8 @@ export function assertPlainLayer(head: Uint8Array): void {
     view.length === LAYER_HEADER_BYTES &&
     view.readUInt32BE(0) === magic &&
     view.readUInt32BE(4) === 3 &&
-    view.readBigUInt64BE(8) === 0n &&
+    // Where layers were merged the name has a place, but no length.
+    view.readUInt32BE(16) === 0 &&
     view.readBigUInt64BE(24) <= BigInt(agentLimits.diskBytesMax) &&
     view.readUInt32BE(32) === 0 &&
     (view.readBigUInt64BE(72) & ~dirty) === 0n;

@@ -195,6 +195,8 @@ export class Disk {
         "job-id": MERGE_JOB,
         device: layerNode(top),
         "base-node": layerNode(below),
+        // A name in the layer would be that of a file of this host; nobody opens a layer by it.
+        "backing-file": "",
       });
       await withDeadline(
         this.#clock,
