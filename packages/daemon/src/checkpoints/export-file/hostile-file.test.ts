@@ -296,7 +296,10 @@ describe("a file that is signed, and hostile", () => {
   test.each<readonly [string, (layer: Buffer) => Buffer]>([
     ["is no qcow2 file", () => Buffer.alloc(4096, 1)],
     ["is shorter than its header", (layer) => layer.subarray(0, 100)],
-    ["names a backing file", (layer) => (layer.writeBigUInt64BE(4096n, 8), layer.writeUInt32BE(9, 16), layer)],
+    [
+      "names a backing file",
+      (layer) => (layer.writeBigUInt64BE(4096n, 8), layer.writeUInt32BE(9, 16), layer),
+    ],
     ["names a file for its data", (layer) => (layer.writeBigUInt64BE(4n, 72), layer)],
     ["is encrypted", (layer) => (layer.writeUInt32BE(2, 32), layer)],
     ["is of another version", (layer) => (layer.writeUInt32BE(2, 4), layer)],
