@@ -13,7 +13,17 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 
 /** Suites on real VMs that take long; the others are run by `npm test`, which stays below a quarter of an hour. */
-const long = ["test/e2e/rest.test.ts"];
+const long = [
+  "test/e2e/concurrency.test.ts",
+  "test/e2e/copy-folder.test.ts",
+  "test/e2e/image.test.ts",
+  "test/e2e/layers.test.ts",
+  "test/e2e/machine-event.test.ts",
+  "test/e2e/process.test.ts",
+  "test/e2e/resize.test.ts",
+  "test/e2e/rest.test.ts",
+  "test/e2e/wedge.test.ts",
+];
 
 /** Longer ones yet, or such as need a host that does nothing else: only in tier `soak`. */
 const soakOnly = [
