@@ -343,6 +343,33 @@ describe("the upgrade", () => {
     expect(await client.refused("GET", pathOf(1))).toBe("bad_request");
   });
 
+  it.each([
+    ["no key", {}],
+    ["a key of the wrong length", { "sec-websocket-key": "c2hvcnQ=" }],
+    [
+      "another version",
+      { "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==", "sec-websocket-version": "7" },
+    ],
+  ])("with %s is refused like any other request, and its connection ended", async (_, more) => {
+    const process = await exec(["sleep", "60"]);
+    const headers = {
+      connection: "upgrade",
+      upgrade: "websocket",
+      "sec-websocket-version": "13",
+      ...more,
+    };
+    const {
+      status,
+      text,
+      headers: answered,
+    } = await client.send("GET", pathOf(process), { headers });
+    expect([status, answered.connection]).toEqual([400, "close"]);
+    expect(JSON.parse(text)).toMatchObject({
+      code: "bad_request",
+      message: expect.stringMatching(/^Cannot attach: /) as string,
+    });
+  });
+
   it("of another route is answered as if it were none", async () => {
     for (const upgrade of ["websocket", "h2c"]) {
       const headers = { connection: "upgrade", upgrade, "sec-websocket-version": "13" };

@@ -40,6 +40,10 @@ export function acceptUpgrades(server: FastifyInstance): Upgrades {
     handleProtocols: (offered) => (offered.has(ATTACH_PROTOCOL) ? ATTACH_PROTOCOL : false),
   });
 
+  const refused = new WeakMap<IncomingMessage, (error: Error) => void>();
+  // Its own answer would be no `ErrorBody`.
+  sockets.on("wsClientError", (error, _socket, request) => refused.get(request)?.(error));
+
   server.server.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
     // Every server of Node's has these.
     if (!(socket instanceof Socket)) throw new TypeError("An upgrade of what is no socket");
@@ -67,7 +71,12 @@ export function acceptUpgrades(server: FastifyInstance): Upgrades {
       }
       const { socket, head, response } = found;
       response.detachSocket(socket);
-      return new Promise((resolve) => {
+      return new Promise((resolve, reject) => {
+        refused.set(request, ({ message: reason }) => {
+          // Answered like any other request that is wrong.
+          response.assignSocket(socket);
+          reject(new PerdureError("bad_request", `Cannot attach: ${reason}`));
+        });
         sockets.handleUpgrade(request, socket, head, resolve);
       });
     },
