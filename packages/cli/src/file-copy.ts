@@ -7,6 +7,7 @@ import { pipeline } from "node:stream/promises";
 import { PerdureError } from "@perdure/sdk";
 import type { Perdure } from "@perdure/sdk";
 import { localError } from "@perdure/sdk/local-error";
+import { counted } from "./passing-bytes.ts";
 
 export interface CopySettings {
   readonly user?: string;
@@ -79,19 +80,14 @@ export async function download(
       ),
     );
   let count = 0;
-  const counted = async function* (): AsyncGenerator<Uint8Array> {
-    for await (const chunk of bytes) {
-      count += chunk.length;
-      yield chunk;
-    }
-  };
+  const passing = (): AsyncIterable<Uint8Array> => counted(bytes, (soFar) => (count = soFar));
   if (localPath === "-") {
-    await pipeline(counted, process.stdout, { end: false });
+    await pipeline(passing, process.stdout, { end: false });
     return count;
   }
   const target = (await isFolder(localPath)) ? join(localPath, basename(path)) : localPath;
   try {
-    await save(counted, target, mode ?? facts.mode & 0o777);
+    await save(passing, target, mode ?? facts.mode & 0o777);
   } catch (error) {
     throw localError(`write "${target}" on this host`, error);
   }

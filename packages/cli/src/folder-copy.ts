@@ -9,6 +9,7 @@ import { emptyFolderCopy, packFolder, unpackFolder } from "./folder-archive.ts";
 import type { FolderCopy } from "./folder-archive.ts";
 import { isFolder } from "./file-copy.ts";
 import { given } from "./given.ts";
+import { counted, readHere } from "./passing-bytes.ts";
 import type { AgentPlace } from "./place.ts";
 import { quoted } from "./quoted.ts";
 
@@ -63,11 +64,11 @@ export async function uploadFolder(
       request: { ...user, cwd: draft, stdin: true },
       ...settings,
     });
-    const archive = named(packFolder(from, copy), `read "${from}" on this host`);
+    const archive = counted(readHere(`"${from}"`, packFolder(from, copy)), settings.progress);
     const ending = tar.drain();
     // What is wrong on this side ends tar, and tells more than that end does.
     ending.catch(() => undefined);
-    await tar.feed(counted(archive, settings.progress));
+    await tar.feed(archive);
     await ending;
     await perdure.movePath(agent, draft, target, user);
   } catch (error) {
@@ -172,28 +173,6 @@ async function isThere(path: string): Promise<boolean> {
     () => true,
     () => false,
   );
-}
-
-async function* counted(
-  archive: AsyncIterable<Uint8Array>,
-  progress: (bytes: number) => void,
-): AsyncGenerator<Uint8Array> {
-  let bytes = 0;
-  for await (const piece of archive) {
-    yield piece;
-    progress((bytes += piece.length));
-  }
-}
-
-async function* named(
-  archive: AsyncIterable<Uint8Array>,
-  action: string,
-): AsyncGenerator<Uint8Array> {
-  try {
-    yield* archive;
-  } catch (error) {
-    throw localError(action, error);
-  }
 }
 
 interface TarSettings {

@@ -4,6 +4,7 @@ import { text } from "node:stream/consumers";
 import { PerdureError } from "@perdure/sdk";
 import type { RecipeInput } from "@perdure/sdk";
 import { localError } from "@perdure/sdk/local-error";
+import { counted, readHere } from "./passing-bytes.ts";
 
 const pieceBytes = 1024 * 1024;
 
@@ -18,7 +19,7 @@ export async function openArchive(
 ): Promise<OpenArchive> {
   if (path === "-") {
     return {
-      bytes: counted("stdin", process.stdin, sent),
+      bytes: counted(readHere("stdin", process.stdin), sent),
       [Symbol.asyncDispose]: () => Promise.resolve(),
     };
   }
@@ -33,25 +34,10 @@ export async function openArchive(
     });
   }
   const stream = file.createReadStream({ autoClose: false, highWaterMark: pieceBytes });
-  return { bytes: counted(`"${path}"`, stream, sent), [Symbol.asyncDispose]: () => file.close() };
-}
-
-async function* counted(
-  name: string,
-  stream: AsyncIterable<unknown>,
-  sent: (bytes: number) => void,
-): AsyncGenerator<Uint8Array> {
-  let bytes = 0;
-  try {
-    for await (const piece of stream) {
-      const part = piece as Uint8Array;
-      bytes += part.length;
-      sent(bytes);
-      yield part;
-    }
-  } catch (error) {
-    throw localError(`read ${name} on this host`, error);
-  }
+  return {
+    bytes: counted(readHere(`"${path}"`, stream), sent),
+    [Symbol.asyncDispose]: () => file.close(),
+  };
 }
 
 /** @param path `-` is stdin. What is in it is checked by the daemon. */

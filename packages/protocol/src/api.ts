@@ -147,7 +147,7 @@ export const pageQuerySchema = z.strictObject({
 });
 
 /** Pass as `after` for the next page; null on the last. */
-const nextPageSchema = z.string().nullable();
+export const nextPageSchema = z.string().nullable();
 
 /** `GET /v1/agents` */
 export const listQuerySchema = z.strictObject({

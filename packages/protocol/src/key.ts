@@ -1,7 +1,7 @@
 /** API keys: who may reach the daemon over TCP, and what for. */
 import { z } from "zod";
 import { agentNameSchema } from "./agent.ts";
-import { agentRefSchema, pageLimitSchema } from "./api.ts";
+import { agentRefSchema, nextPageSchema, pageLimitSchema } from "./api.ts";
 import { keyIdSchema } from "./id.ts";
 import { momentSchema } from "./rest.ts";
 
@@ -67,7 +67,6 @@ export const keysQuerySchema = z.strictObject({
 });
 export const keysResponseSchema = z.object({
   keys: z.array(keyViewSchema),
-  /** Pass as `after` for the next page; null on the last. */
-  next: z.string().nullable(),
+  next: nextPageSchema,
 });
 export type KeysResponse = z.infer<typeof keysResponseSchema>;

@@ -2,7 +2,7 @@
  * Every verb of the API as a method, whatever carries it: `Perdure` of Node and `Perdure` of browsers are
  * this with a transport. Examples run as they stand, with `perdure` open.
  */
-import { PerdureError, routes } from "@perdure/protocol";
+import { apiLimits, PerdureError, routes } from "@perdure/protocol";
 import type {
   AgentState,
   AgentView,
@@ -20,7 +20,7 @@ import type {
 import { EventCalls } from "./event-calls.ts";
 import { ImageCalls } from "./image-calls.ts";
 import { KeyCalls } from "./key-calls.ts";
-import { fromPages } from "./page.ts";
+import { allOfPages, eachOfPages } from "./page.ts";
 import type { CallOptions } from "./transport.ts";
 
 export interface ListOptions extends CallOptions {
@@ -68,12 +68,10 @@ export class PerdureClient extends EventCalls {
    * for await (const agent of perdure.list({ prefix: "a" })) console.log(agent.name, agent.state);
    */
   async *list(options: ListOptions = {}): AsyncGenerator<AgentView> {
-    let after: string | undefined;
-    do {
-      const page = await this.listPage({ ...options, ...(after === undefined ? {} : { after }) });
-      yield* page.agents;
-      after = page.next ?? undefined;
-    } while (after !== undefined);
+    yield* eachOfPages(async (after) => {
+      const { agents, next } = await this.listPage({ ...options, ...after });
+      return { items: agents, next };
+    });
   }
 
   /**
@@ -148,7 +146,8 @@ export class PerdureClient extends EventCalls {
    * for (const { id, kind } of await perdure.checkpoints("a1")) console.log(id, kind);
    */
   async checkpoints(agent: string, { signal }: CallOptions = {}): Promise<CheckpointView[]> {
-    return fromPages(async (query) => {
+    return allOfPages(async (after) => {
+      const query = { ...after, limit: apiLimits.listLimitMax };
       const page = await this.call(routes.checkpoints, { agent }, { query, signal });
       return { items: page.checkpoints, next: page.next };
     });

@@ -2,6 +2,7 @@
 import { routes } from "@perdure/protocol";
 import type { CreatedKey, CreateKeyRequest, KeysResponse, KeyView } from "@perdure/protocol";
 import { Caller } from "./caller.ts";
+import { eachOfPages } from "./page.ts";
 import type { CallOptions } from "./transport.ts";
 
 export class KeyCalls extends Caller {
@@ -27,12 +28,10 @@ export class KeyCalls extends Caller {
    * for await (const { name, scope, lastUsedAtMs } of perdure.keys.list()) console.log(name, scope, lastUsedAtMs);
    */
   async *list(options: CallOptions = {}): AsyncGenerator<KeyView> {
-    let after: string | undefined;
-    do {
-      const page = await this.page({ ...options, ...(after === undefined ? {} : { after }) });
-      yield* page.keys;
-      after = page.next ?? undefined;
-    } while (after !== undefined);
+    yield* eachOfPages(async (after) => {
+      const { keys, next } = await this.page({ ...options, ...after });
+      return { items: keys, next };
+    });
   }
 
   /**

@@ -1,19 +1,28 @@
 /** Lists that come in pages, as one. */
-import { apiLimits } from "@perdure/protocol";
-import type { Call } from "./transport.ts";
 
-/** Everything, by as few calls as there can be. */
-export async function fromPages<T>(
-  fetchPage: (
-    query: NonNullable<Call["query"]>,
-  ) => Promise<{ readonly items: readonly T[]; readonly next: string | null }>,
+interface Page<T> {
+  readonly items: readonly T[];
+  /** Where the next page goes on; null on the last. */
+  readonly next: string | null;
+}
+
+/** Every item, fetched page by page as the loop goes on. */
+export async function* eachOfPages<T>(
+  fetchPage: (after: { readonly after?: string }) => Promise<Page<T>>,
+): AsyncGenerator<T, undefined> {
+  let after: string | null = null;
+  do {
+    const { items, next }: Page<T> = await fetchPage(after === null ? {} : { after });
+    yield* items;
+    after = next;
+  } while (after !== null);
+}
+
+/** All of them at once. */
+export async function allOfPages<T>(
+  fetchPage: (after: { readonly after?: string }) => Promise<Page<T>>,
 ): Promise<T[]> {
   const all: T[] = [];
-  let after: string | undefined;
-  do {
-    const { items, next } = await fetchPage({ after, limit: apiLimits.listLimitMax });
-    for (const item of items) all.push(item);
-    after = next ?? undefined;
-  } while (after !== undefined);
+  for await (const item of eachOfPages(fetchPage)) all.push(item);
   return all;
 }

@@ -1,11 +1,11 @@
 /** Programs in an agent. Part of `Perdure`; examples run as they stand. */
-import { PerdureError, routes } from "@perdure/protocol";
+import { apiLimits, PerdureError, routes } from "@perdure/protocol";
 import type { ExecRequest, ProcessView } from "@perdure/protocol";
 import type { Attachment, AttachOptions } from "./attachment.ts";
 import { COLLECT_BYTES_DEFAULT, createCollector } from "./collected-output.ts";
 import type { RunResult } from "./collected-output.ts";
 import { FileCalls } from "./file-calls.ts";
-import { fromPages } from "./page.ts";
+import { allOfPages } from "./page.ts";
 import { interruptedError, ProcessHandle } from "./process-handle.ts";
 import type { CallOptions } from "./transport.ts";
 
@@ -131,7 +131,8 @@ export class ProcessCalls extends FileCalls {
    * }
    */
   async processes(agent: string, { signal }: CallOptions = {}): Promise<ProcessView[]> {
-    return fromPages(async (query) => {
+    return allOfPages(async (after) => {
+      const query = { ...after, limit: apiLimits.listLimitMax };
       const page = await this.call(routes.processes, { agent }, { query, signal });
       return { items: page.processes, next: page.next };
     });

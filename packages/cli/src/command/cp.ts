@@ -103,18 +103,14 @@ async function copyFolder(
     progress: (bytes: number) => meter.show(formatSize(bytes)),
     signal: stop.signal,
   };
-  try {
-    const copied =
-      from.agent === undefined
-        ? await uploadFolder(perdure, from.path, { agent: to.agent ?? "", path: to.path }, settings)
-        : await downloadFolder(perdure, { agent: from.agent, path: from.path }, to.path, settings);
-    meter.clear();
-    print(copied, process.stderr.isTTY ? `${words(copied)}\n` : "");
-    if (!json) for (const line of leftOutLines(copied)) process.stderr.write(line);
-    return 0;
-  } finally {
-    meter.clear();
-  }
+  const copying =
+    from.agent === undefined
+      ? uploadFolder(perdure, from.path, { agent: to.agent ?? "", path: to.path }, settings)
+      : downloadFolder(perdure, { agent: from.agent, path: from.path }, to.path, settings);
+  const copied = await copying.finally(() => meter.clear());
+  print(copied, process.stderr.isTTY ? `${words(copied)}\n` : "");
+  if (!json) for (const line of leftOutLines(copied)) process.stderr.write(line);
+  return 0;
 }
 
 function words({ files, bytes }: FolderCopy): string {

@@ -3,7 +3,7 @@
  * are about agents, and nobody should remove one who meant a file. Bytes are for `cp`.
  */
 import type { Command } from "commander";
-import type { FileEvent, FolderEntry, PathFacts } from "@perdure/sdk";
+import type { FileEvent, FolderEntry, PathFacts, Perdure } from "@perdure/sdk";
 import { given } from "../given.ts";
 import { parseAgentPlace, parseMode } from "../place.ts";
 import type { AgentPlace } from "../place.ts";
@@ -102,6 +102,20 @@ function factLines({ kind, size, mode, uid, gid, mtimeMs }: PathFacts): [string,
   ];
 }
 
+/** A verb that has no more to say than that it was done: to programs, where. */
+async function change(
+  options: FileOptions,
+  title: string,
+  told: object,
+  work: (perdure: Perdure) => Promise<void>,
+): Promise<void> {
+  await withSession(options, async ({ perdure, during, print }) => {
+    await during(title, work(perdure));
+    print(told, "");
+    return 0;
+  });
+}
+
 interface MkdirOptions extends FileOptions {
   readonly parents?: boolean;
   readonly mode?: number;
@@ -118,11 +132,9 @@ function addMkdir(file: Command): void {
   addFileOptions(command).action(async ({ agent, path }: AgentPlace, options: MkdirOptions) => {
     const { user, parents, mode } = options;
     const wish = given({ user, parents, mode });
-    await withSession(options, async ({ perdure, during, print }) => {
-      await during(`Making "${path}"`, perdure.makeFolder(agent, path, wish));
-      print({ agent, path }, "");
-      return 0;
-    });
+    await change(options, `Making "${path}"`, { agent, path }, (perdure) =>
+      perdure.makeFolder(agent, path, wish),
+    );
   });
 }
 
@@ -148,11 +160,10 @@ function addMove(file: Command): void {
       }
       const { user, replace } = options;
       const wish = given({ user, replace });
-      await withSession(options, async ({ perdure, during, print }) => {
-        await during(`Moving "${from.path}"`, perdure.movePath(agent, from.path, to.path, wish));
-        print({ agent, from: from.path, to: to.path }, "");
-        return 0;
-      });
+      const told = { agent, from: from.path, to: to.path };
+      await change(options, `Moving "${from.path}"`, told, (perdure) =>
+        perdure.movePath(agent, from.path, to.path, wish),
+      );
     },
   );
 }
@@ -169,11 +180,9 @@ function addRemove(file: Command): void {
     async ({ agent, path }: AgentPlace, options: FileOptions & { recursive?: boolean }) => {
       const { user, recursive } = options;
       const wish = given({ user, recursive });
-      await withSession(options, async ({ perdure, during, print }) => {
-        await during(`Removing "${path}"`, perdure.removePath(agent, path, wish));
-        print({ agent, path }, "");
-        return 0;
-      });
+      await change(options, `Removing "${path}"`, { agent, path }, (perdure) =>
+        perdure.removePath(agent, path, wish),
+      );
     },
   );
 }

@@ -9,6 +9,7 @@ import { localError } from "@perdure/sdk/local-error";
 import { save } from "../file-copy.ts";
 import { createMeter } from "../meter.ts";
 import type { Meter } from "../meter.ts";
+import { counted, readHere } from "../passing-bytes.ts";
 import { formatSize } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -95,7 +96,7 @@ function addImportCommand(program: Command): void {
     await withSession(options, async ({ perdure, json, print }) => {
       const meter = createMeter(json, `Importing agent "${options.name}"`);
       try {
-        const bytes = counted(fromFile(path), meter);
+        const bytes = counted(fromFile(path), (count) => meter.show(formatSize(count)));
         const answer = await perdure.import(options.name, bytes, passphrase);
         meter.clear();
         print(answer, describe(answer));
@@ -124,13 +125,8 @@ async function toFile(
   meter: Meter,
 ): Promise<number> {
   let count = 0;
-  const passing = async function* (): AsyncGenerator<Uint8Array> {
-    for await (const chunk of chunks) {
-      count += chunk.length;
-      meter.show(formatSize(count));
-      yield chunk;
-    }
-  };
+  const passing = (): AsyncIterable<Uint8Array> =>
+    counted(chunks, (bytes) => meter.show(formatSize((count = bytes))));
   try {
     if (path === "-") await pipeline(passing, process.stdout, { end: false });
     else await save(passing, path, 0o600);
@@ -156,24 +152,11 @@ function fromFile(path: string): AsyncIterable<Uint8Array> {
 }
 
 async function* readLocal(path: string): AsyncGenerator<Uint8Array> {
-  try {
+  const bytes = async function* (): AsyncGenerator {
     const file = await open(path, "r");
     yield* createReadStream(path, { fd: file, highWaterMark: 1024 * 1024 });
-  } catch (error) {
-    throw localError(`read "${path}" on this host`, error);
-  }
-}
-
-async function* counted(
-  chunks: AsyncIterable<Uint8Array>,
-  meter: Meter,
-): AsyncGenerator<Uint8Array> {
-  let count = 0;
-  for await (const chunk of chunks) {
-    count += chunk.length;
-    meter.show(formatSize(count));
-    yield chunk;
-  }
+  };
+  yield* readHere(`"${path}"`, bytes());
 }
 
 /** The file's content without the line's end. */

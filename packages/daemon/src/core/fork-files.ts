@@ -27,10 +27,12 @@ export interface CutSource {
 }
 
 /** One machine, from a checkpoint that was opened for it. */
-export function sourceOf(origin: Actor, row: CheckpointRow, opened: OpenedCheckpoint): CutSource {
-  const { state } = opened;
-  const memory = { base: state?.base ?? ({ kind: "zero" } as const), state };
-  return { origin, row, ready: { opened, memory } };
+export async function sourceOf(
+  origin: Actor,
+  row: CheckpointRow,
+  opened: OpenedCheckpoint,
+): Promise<CutSource> {
+  return { origin, row, ready: { opened, memory: await forkMemory(origin, opened, 1) } };
 }
 
 /** Makes ready for so many forks of the checkpoint. Holds the origin's lane until they have their files. */

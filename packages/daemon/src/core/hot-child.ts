@@ -30,7 +30,7 @@ export async function keepHotChildren(
     const source =
       opened === undefined
         ? await cutSource(actor, row, use === "fork" ? missing : 1)
-        : sourceOf(actor, row, opened);
+        : await sourceOf(actor, row, opened);
     return () => prepare(source, use);
   });
 }

@@ -53,9 +53,13 @@ async function goBack(
   const otherCut = await keepPresent(actor, row);
   await actor.step("restore.present-kept");
   const fallback = settledBefore(actor.agent.state);
-  const arrived = await arrival(actor, "restore", row.kind);
-  const hot = await actor.parts.hotChildren.take(row.id, "restore");
-  if (hot !== null) return fromHotChild(actor, row, hot, { ...arrived, fallback, otherCut });
+  const { hotChildren } = actor.parts;
+  if (hotChildren.ready(row.id, "restore") > 0) {
+    // Before one is taken: what fails here must not cost it.
+    const arrived = await arrival(actor, "restore", row.kind);
+    const hot = await hotChildren.take(row.id, "restore");
+    if (hot !== null) return fromHotChild(actor, row, hot, { ...arrived, fallback, otherCut });
+  }
   return continueFrom(actor, row.id, { route: "restore", fallback, otherCut, opened });
 }
 
