@@ -132,6 +132,14 @@ enum cgroup_answer cgroup_event(int events, const char *key) {
   return CGROUP_GONE;
 }
 
+enum cgroup_answer cgroup_look(int folder, const char *key) {
+  int events = cgroup_open_events(folder);
+  if (events < 0) return CGROUP_GONE;
+  enum cgroup_answer answer = cgroup_event(events, key);
+  close(events);
+  return answer;
+}
+
 bool cgroup_kill(int folder) { return text_file_write_at(folder, "cgroup.kill", "1"); }
 
 int cgroup_open_freeze(int folder) {

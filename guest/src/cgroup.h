@@ -24,10 +24,14 @@ int cgroup_hooks(void);
 int cgroup_open_process(uint64_t process);
 void cgroup_remove_process(uint64_t process);
 
-/* A descriptor of cgroup.events: EPOLLPRI tells of a change, `cgroup_event` reads and re-arms. */
 enum cgroup_answer { CGROUP_NO, CGROUP_YES, CGROUP_GONE };
+/*
+ * A descriptor of cgroup.events: EPOLLPRI tells of a change. `cgroup_event` reads it and takes the
+ * notice with it, so only who is told of changes may call it; all others use `cgroup_look`.
+ */
 int cgroup_open_events(int folder);
 enum cgroup_answer cgroup_event(int events, const char *key);
+enum cgroup_answer cgroup_look(int folder, const char *key);
 
 bool cgroup_kill(int folder);
 /* A descriptor of cgroup.freeze, or -1. */

@@ -24,7 +24,7 @@ static bool is_wanted;        /* frozen, as far as the host asked */
 static uint64_t frozen_at_ns; /* 0: not frozen, or not seen yet */
 
 bool freezer_is_frozen(void) {
-  return events.fd >= 0 && cgroup_event(events.fd, "frozen") == CGROUP_YES;
+  return cgroup_workload() >= 0 && cgroup_look(cgroup_workload(), "frozen") == CGROUP_YES;
 }
 
 static struct stream *next_waiter(struct stream *previous, enum operation op) {

@@ -371,9 +371,7 @@ static void note_one(pid_t pid, void *context) {
 
 bool process_tree_is_empty(const struct process *process) {
   if (process->pid > 0 && !process->reaped && process->cgroup < 0) return false;
-  if (process->cgroup_events.fd >= 0) {
-    return cgroup_event(process->cgroup_events.fd, "populated") != CGROUP_YES;
-  }
+  if (process->cgroup >= 0) return cgroup_look(process->cgroup, "populated") != CGROUP_YES;
   bool empty = true;
   process_each_of_tree(process, note_one, &empty);
   return empty;

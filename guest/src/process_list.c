@@ -30,7 +30,10 @@ void signal_waiters_answer(struct process *process) {
   }
 }
 
-/* Without cgroups nobody tells when a tree is empty: look again now and then. */
+/*
+ * Without cgroups nobody tells when a tree is empty; with them, a kernel before 6.14 may let a child
+ * live that is being forked while its cgroup is killed. So: look again, and kill again.
+ */
 static void recheck_trees(struct timer *timer) {
   bool waiting = false;
   for (struct stream *stream = stream_next(NULL); stream != NULL; stream = stream_next(stream)) {
@@ -77,7 +80,7 @@ static void signal_tree(uint32_t id, const struct request *request, struct proce
   process_kill_tree(process);
   if (process_tree_is_empty(process)) {
     signal_waiters_answer(process);
-  } else if (cgroup_workload() < 0 && !recheck.armed) {
+  } else if (!recheck.armed) {
     timer_arm(&recheck, RECHECK_MS);
   }
 }

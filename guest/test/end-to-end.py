@@ -444,6 +444,17 @@ def _(guest):
         until(lambda: not os.path.exists(f"{guest.cgroup}/workload/p{process}"))
 
 
+@test("a tree that dies as fast as it is killed leaves no cgroup behind", needs_cgroup=True)
+def _(guest):
+    link = guest.link
+    for _ in range(100):
+        process = link.spawn(SH + ["sleep 60 >/dev/null 2>&1 &"])
+        assert link.attach(process).read_to_end()["exitCode"] == 0
+        link.call("SIGNAL", process=process, signal=9, tree=True)
+        until(lambda: not os.path.exists(f"{guest.cgroup}/workload/p{process}"))
+        link.call("FORGET", process=process)
+
+
 @test("a forgotten process is gone, and its daemon does not die of a closed pipe")
 def _(guest):
     link = guest.link
