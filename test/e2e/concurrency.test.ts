@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { PerdureError } from "@perdure/sdk";
 import { countsOn, readCount, startCounter } from "./counter.ts";
-import { DaemonUnderTest } from "./daemon-under-test.ts";
+import { DaemonUnderTest, until } from "./daemon-under-test.ts";
 import { machinesOf, refusal } from "./host-view.ts";
 
 describe("two at once", () => {
@@ -178,6 +178,121 @@ describe("two at once", () => {
     await client.sleep("watched");
     const { agents } = await client.listPage({ state: "asleep" });
     expect(agents.map(({ name }) => name)).toContain("watched");
+  });
+});
+
+describe("calls that meet a sleep or a wake", () => {
+  const under = new DaemonUnderTest();
+  const stateIs = (name: string, state: string) =>
+    until(`${name} to be ${state}`, async () => (await under.client.show(name)).state === state);
+
+  beforeAll(async () => {
+    await under.start();
+    await under.client.create({ name: "met" });
+    await startCounter(under, "met");
+  });
+  afterAll(async () => {
+    expect(await under.end()).toEqual([]);
+  });
+
+  test("C29 a call during falling asleep cancels the sleep and is answered without a wake", async () => {
+    const { client } = under;
+    // Enough to write that the call comes before it is written.
+    await under.sh("met", "head -c 150M /dev/urandom > /dev/shm/much");
+    const cancelled: boolean[] = [];
+    for (let round = 0; round < 4; round++) {
+      const { generation, head, id } = await client.show("met");
+      const machines = machinesOf(under, id);
+      const before = await readCount(under, "met");
+      await under.sh("met", `printf ${round} | dd of=/dev/shm/much bs=1 seek=1M conv=notrunc`);
+      const sleep = client.sleep("met").then(
+        () => "asleep",
+        (error: unknown) => (error as PerdureError).code,
+      );
+      await stateIs("met", "falling-asleep");
+      expect(await under.sh("met", "echo answered")).toBe("answered");
+      const slept = await sleep;
+      const after = await client.show("met");
+      if (slept === "sleep_cancelled") {
+        expect([after.generation, after.head]).toEqual([generation, head]);
+        expect(machinesOf(under, id)).toEqual(machines);
+      } else {
+        expect([slept, after.generation]).toEqual(["asleep", generation + 1]);
+      }
+      cancelled.push(slept === "sleep_cancelled");
+      const { pid, count } = await readCount(under, "met");
+      expect(pid).toBe(before.pid);
+      await countsOn(under, "met", Math.max(count, before.count));
+    }
+    expect(cancelled).toContain(true);
+    await under.sh("met", "rm /dev/shm/much");
+  });
+
+  /** Calls the sleeping agent and stops the machine that wakes for it, before it is let out. */
+  async function callAndStop(line: string) {
+    const { client } = under;
+    for (;;) {
+      const { generation, id } = await client.sleep("met");
+      const call = under.sh("met", line);
+      call.catch(() => undefined);
+      await until("the machine that wakes", () => machinesOf(under, id).length === 1);
+      const [machine = 0] = machinesOf(under, id);
+      process.kill(machine, "SIGSTOP");
+      const { state } = await client.show("met");
+      if (state === "waking") return { generation: generation + 1, machine, call };
+      process.kill(machine, "SIGCONT");
+      await call;
+    }
+  }
+
+  test("C32 calls wait for a wake that is slow, and are all answered", async () => {
+    await under.sh("met", "rm -f /dev/shm/calls");
+    const { generation, machine, call } = await callAndStop("echo 0");
+    const more = [1, 2, 3].map((i) => under.sh("met", `echo ${i} >> /dev/shm/calls; echo ${i}`));
+    const answered = Promise.race([call, ...more]).then(() => "answered");
+    const seconds = new Promise((resolve) => setTimeout(() => resolve("waiting"), 2_000));
+    expect(await Promise.race([answered, seconds])).toBe("waiting");
+    process.kill(machine, "SIGCONT");
+    expect(await Promise.all([call, ...more])).toEqual(["0", "1", "2", "3"]);
+    expect((await under.client.show("met")).generation).toBe(generation);
+    expect(await under.sh("met", "sort /dev/shm/calls")).toBe("1\n2\n3");
+  });
+
+  test("C32 a call whose wake fails is told so, and the next one is answered", async () => {
+    const before = await readCount(under, "met");
+    const { generation, machine, call } = await callAndStop("echo called");
+    process.kill(machine, "SIGKILL");
+    expect((await refusal(call)).code).toBe("machine_failed");
+    // The generation of the attempt stays used.
+    expect(await under.client.show("met")).toMatchObject({ state: "asleep", generation });
+    expect(await under.sh("met", "echo answered")).toBe("answered");
+    expect((await under.client.show("met")).generation).toBe(generation + 1);
+    const after = await readCount(under, "met");
+    expect(after.pid).toBe(before.pid);
+    await countsOn(under, "met", Math.max(before.count, after.count));
+  });
+
+  test("wherever in its wake a machine dies, the wake ends and the agent can be woken again", async () => {
+    const { client } = under;
+    const { id } = await client.show("met");
+    const before = await readCount(under, "met");
+    for (let round = 0; round < 40; round++) {
+      await client.sleep("met");
+      const woken = client.wake("met").catch((error: unknown) => (error as PerdureError).code);
+      await until("the machine that wakes", () => machinesOf(under, id).length === 1);
+      await new Promise((next) => setTimeout(next, round * 2.5));
+      for (const pid of machinesOf(under, id)) process.kill(pid, "SIGKILL");
+      const answer = await woken;
+      if (typeof answer === "string") expect(answer).toBe("machine_failed");
+      await until("the death to be seen", async () => {
+        const { state } = await client.show("met");
+        return state === "asleep" || state === "failed";
+      });
+      await client.wake("met");
+    }
+    const after = await readCount(under, "met");
+    expect(after.pid).toBe(before.pid);
+    await countsOn(under, "met", after.count);
   });
 });
 

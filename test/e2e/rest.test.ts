@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { countsOn, readCount, startCounter } from "./counter.ts";
 import { DaemonUnderTest, until } from "./daemon-under-test.ts";
-import { crash, refusal } from "./host-view.ts";
+import { crash, machinesOf, refusal } from "./host-view.ts";
 
 const IDLE_MS = 4_000;
 const PATIENCE_MS = 120_000;
@@ -47,6 +47,65 @@ test("C30 an idle agent sleeps, a busy one and a held one do not, and a call wak
   expect(await state("r1")).toBe("awake");
   await client.endHold("r1", id);
   await asleep("r1");
+});
+
+test("C31 whoever only looks keeps nothing awake, and wakes nothing", async () => {
+  const { client } = under;
+  const { id } = await client.create({ name: "r7", idleAfterMs: IDLE_MS });
+  const { generation } = await client.show("r7");
+  const following = new AbortController();
+  const followed = (async () => {
+    let count = 0;
+    for await (const event of client.events({ signal: following.signal }))
+      count += event.kind.length;
+    return count;
+  })();
+  const look = async (): Promise<void> => {
+    await client.health();
+    await client.listPage();
+    await client.why("r7");
+    await client.checkpoints("r7");
+    await client.report("r7");
+  };
+  await until(
+    "the agent that is looked at to fall asleep",
+    async () => {
+      await look();
+      return (await state("r7")) === "asleep";
+    },
+    PATIENCE_MS,
+  );
+  for (let i = 0; i < 50; i++) await look();
+  expect(machinesOf(under, id)).toEqual([]);
+  expect(await client.show("r7")).toMatchObject({ state: "asleep", generation });
+  following.abort();
+  await followed.catch(() => undefined);
+  await client.remove("r7");
+});
+
+test("C21 no sleep that was due runs once a caller is let in", async () => {
+  const { client } = under;
+  const idleAfterMs = 1_500;
+  const { id } = await client.create({ name: "r8", idleAfterMs });
+  for (let round = 0; round < 8; round++) {
+    await under.sh("r8", "true");
+    // From well before the sleep is due until it is under way or over: the call may come at any of these.
+    await new Promise((next) => setTimeout(next, idleAfterMs - 400 + round * 150));
+    const caller = await client.exec("r8", ["/bin/sh", "-c", "echo in; read line"], {
+      stdin: true,
+    });
+    const output = caller.output()[Symbol.asyncIterator]();
+    expect((await output.next()).value).toMatchObject({ type: "output" });
+    const { generation } = await client.show("r8");
+    const machines = machinesOf(under, id);
+    expect(machines).toHaveLength(1);
+    await new Promise((next) => setTimeout(next, idleAfterMs * 2));
+    expect(machinesOf(under, id)).toEqual(machines);
+    expect(await client.show("r8")).toMatchObject({ state: "awake", generation });
+    await caller.writeStdin("\n", { end: true });
+    while (!(await output.next()).done) continue;
+  }
+  await client.remove("r8");
 });
 
 test("C10 an automatic sleep keeps what a manual one keeps: programs, what they have open, memory and disk", async () => {

@@ -93,7 +93,9 @@ export function write(
       const end = run.pages * PAGE_BYTES;
       for (let done = 0; done < end;) {
         const from = run.first * PAGE_BYTES + done;
-        done += writeSync(fd, task.bytes, from, end - done, run.address + done);
+        const put = writeSync(fd, task.bytes, from, end - done, run.address + done);
+        if (put === 0) throw ended();
+        done += put;
       }
     }
     return move(task.bytes.buffer);
@@ -120,9 +122,14 @@ function readFully(
 ): void {
   for (let done = 0; done < bytes;) {
     const got = readSync(fd, into, offset + done, bytes - done, position + done);
-    if (got === 0) throw new Error("The VM process's memory ended before it should");
+    if (got === 0) throw ended();
     done += got;
   }
+}
+
+/** The kernel moves no bytes, and calls it no error, once a process that was opened gave up its memory. */
+function ended(): Error {
+  return new Error("The VM process's memory ended before it should");
 }
 
 function grown(old: Uint32Array<ArrayBuffer>, atLeast: number): Uint32Array<ArrayBuffer> {

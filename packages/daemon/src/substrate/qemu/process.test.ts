@@ -1,6 +1,8 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
+import { PAGE_BYTES } from "@perdure/protocol";
 import { createSystemClock } from "../../clock.ts";
 import { PageBuffers } from "../../core/page-buffers.ts";
 import { MemoryWorkers } from "./guest-memory.ts";
@@ -58,6 +60,56 @@ describe("a process that has ended", () => {
     }
   });
 });
+
+test("writing the memory of a process that is killed meanwhile ends in an error", async () => {
+  const workers = new MemoryWorkers(new PageBuffers());
+  const pages = 1024;
+  const program = `const held = Buffer.alloc(${pages * 2 * PAGE_BYTES}, 1); process.stdout.write("up"); setInterval(() => held, 1e9)`;
+  try {
+    for (let round = 0; round < 8; round++) {
+      const child = spawn(process.execPath, ["-e", program], {
+        stdio: ["ignore", "pipe", "ignore"],
+      });
+      await once(child.stdout, "data");
+      const identity = await identify(child.pid ?? 0);
+      const task = { process: identity, areas: [await largestArea(identity.pid)] };
+      const writeOn = async (): Promise<never> => {
+        for (;;) {
+          // No two pages are neighbours, so that each is a write of its own.
+          const indexes = Uint32Array.from({ length: pages }, (_, i) => i * 2);
+          await workers.write(task, { indexes, bytes: new Uint8Array(pages * PAGE_BYTES).fill(1) });
+          underWay.resolve(undefined);
+        }
+      };
+      const underWay = Promise.withResolvers<undefined>();
+      const refused = expect(writeOn()).rejects.toMatchObject({
+        code: "machine_failed",
+        message: expect.stringContaining("Cannot write the memory of the VM process: ") as string,
+      });
+      await underWay.promise;
+      child.kill("SIGKILL");
+      await refused;
+    }
+  } finally {
+    await workers.close();
+  }
+});
+
+/** The largest private area that the process may write. */
+async function largestArea(pid: number) {
+  const lines = (await readFile(`/proc/${pid}/maps`, "latin1")).split("\n");
+  const areas = lines
+    .filter((line) => / rw-p 00000000 00:00 0 *$/.test(line))
+    .map((line) => {
+      const [from = 0, to = 0] = (line.split(" ")[0] ?? "")
+        .split("-")
+        .map((address) => Number.parseInt(address, 16));
+      return { address: from, offset: 0, bytes: to - from };
+    })
+    .sort((a, b) => b.bytes - a.bytes);
+  if (areas[0] === undefined) throw new Error(`Process ${pid} has no memory of its own`);
+  return areas[0];
+}
 
 test("of a process that lives, what the system refused is said", async () => {
   const alive = await identify(process.pid);
