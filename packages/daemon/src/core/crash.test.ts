@@ -320,15 +320,19 @@ describe("C34 a host without room while an agent writes", () => {
     expect(tries).toBeLessThanOrEqual(7);
   });
 
-  test("that pauses again while it is asked to answer is still tried once per period", async () => {
+  test("that pauses again while it is asked to answer is not waited for, and is still tried once per period", async () => {
     await runOutOfRoom();
     world.faults.hang("link.setClock");
     world.host.roomForDisk = true;
     await world.time.advance(engineLimits.pausedRetryMs);
     expect((await world.agent("a1")).paused).toBeNull();
     world.host.roomForDisk = false;
+    const pausedAtMs = world.time.nowMs;
     (await world.process("a1")).happen("io-error");
-    await world.time.advance(engineLimits.clockMs);
+    await expect(world.execute(verb("stop", "a1"))).rejects.toMatchObject({
+      code: "agent_paused",
+    });
+    expect(world.time.nowMs).toBe(pausedAtMs);
     world.faults.clear();
     expect((await world.agent("a1")).paused).toBe("disk full");
     let tries = 0;

@@ -15,6 +15,7 @@ import { checkClock } from "./wake-gate.ts";
 export async function connectAgain(actor: Actor): Promise<GuestLink> {
   const machine = actor.requireMachine();
   const link = await actor.parts.links.connect(machine.linkPath);
+  const unwatch = closeAtStandstill(machine, link);
   try {
     await link.sync(actor.agent.generation, engineLimits.syncMs);
     checkClock(await link.setClock(engineLimits.clockMs));
@@ -24,6 +25,8 @@ export async function connectAgain(actor: Actor): Promise<GuestLink> {
   } catch (error) {
     link.close("the guest did not answer");
     throw error;
+  } finally {
+    unwatch();
   }
   link.letOut();
   actor.hold(link);
@@ -39,6 +42,7 @@ export async function connectAgain(actor: Actor): Promise<GuestLink> {
 export async function goOn(actor: Actor, machine: Machine): Promise<boolean> {
   await machine.run();
   const { link } = actor;
+  const unwatch = link === null ? () => undefined : closeAtStandstill(machine, link);
   try {
     if (link === null) await connectAgain(actor);
     else {
@@ -52,5 +56,14 @@ export async function goOn(actor: Actor, machine: Machine): Promise<boolean> {
     actor.parts.log("warn", "A VM that goes on does not answer", { agent: actor.id, message });
     link?.close("the guest did not answer");
     return false;
+  } finally {
+    unwatch();
   }
+}
+
+/** Nothing is waited for from a VM that stands still (again) for want of room. Returns what ends the watch. */
+function closeAtStandstill(machine: Machine, link: GuestLink): () => void {
+  return machine.onEvent(({ kind }) => {
+    if (kind === "io-error") link.close("its VM stands still for want of room on the disk");
+  });
 }
