@@ -3,6 +3,7 @@ import type { FastifyInstance } from "fastify";
 import { openApiDocument, routes } from "@perdure/protocol";
 import type { Health, Metrics } from "@perdure/protocol";
 import type { Commands } from "../core/command.ts";
+import { onceGone } from "./gone.ts";
 import { anonymous } from "./principal.ts";
 import { serve } from "./serve.ts";
 
@@ -28,9 +29,7 @@ export function daemonRoutes(server: FastifyInstance, facts: DaemonFacts): void 
   );
 
   serve(server, routes.shutdown, ({ reply }) => {
-    reply.raw.once("close", () => {
-      facts.shutdown();
-    });
+    onceGone(reply, facts.shutdown);
     return Promise.resolve({});
   });
 }

@@ -135,6 +135,31 @@ describe("export and import", () => {
     await vi.waitFor(() => expect(fake.commands.exportsOpen.count).toBe(0));
   });
 
+  it("close the export where its reader left before it was open", async () => {
+    await client.sleep("a1");
+    const { export: open } = fake.commands;
+    const left = Promise.withResolvers<undefined>();
+    const opened = Promise.withResolvers<number>();
+    fake.commands.export = async (request) => {
+      opening.resolve(undefined);
+      await left.promise;
+      // The server is told that the connection has ended only in a turn of its own.
+      await new Promise((turn) => setTimeout(turn, 50));
+      const file = await open(request);
+      opened.resolve(fake.commands.exportsOpen.count);
+      return file;
+    };
+    const opening = Promise.withResolvers<undefined>();
+    const leave = new AbortController();
+    const exporting = client.export("a1", { inClear: true, signal: leave.signal });
+    await opening.promise;
+    leave.abort();
+    await expect(exporting).rejects.toMatchObject({ code: "cancelled" });
+    left.resolve(undefined);
+    expect(await opened.promise).toBe(1);
+    await vi.waitFor(() => expect(fake.commands.exportsOpen.count).toBe(0));
+  });
+
   it("refuse a name that no agent can have before anything is read", async () => {
     await expect(client.import("../x", Buffer.from("{}"))).rejects.toMatchObject({
       code: "bad_request",

@@ -9,7 +9,7 @@ import {
   SIGNER_HEADER,
 } from "@perdure/protocol";
 import type { RouteContext } from "./context.ts";
-import { untilGone } from "./gone.ts";
+import { onceGone, untilGone } from "./gone.ts";
 import { jsonLines, sendLines } from "./json-lines.ts";
 import { serve } from "./serve.ts";
 
@@ -45,7 +45,7 @@ export function storeRoutes(server: FastifyInstance, { commands, closing }: Rout
       passphrase,
     });
     // Also where the reader goes away before the first byte.
-    reply.raw.once("close", () => void file.close());
+    onceGone(reply, () => void file.close());
     return reply
       .headers({ [SIGNER_HEADER]: file.signer, "cache-control": "no-store" })
       .type("application/octet-stream")

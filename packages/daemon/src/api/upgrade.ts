@@ -77,6 +77,11 @@ export function acceptUpgrades(server: FastifyInstance): Upgrades {
           response.assignSocket(socket);
           reject(new PerdureError("bad_request", `Cannot attach: ${reason}`));
         });
+        // Of a socket that is gone already nothing is said at all.
+        const gone = (): void =>
+          reject(new PerdureError("cancelled", "Cannot attach: the caller went away"));
+        if (socket.destroyed) gone();
+        else socket.once("close", gone);
         sockets.handleUpgrade(request, socket, head, resolve);
       });
     },

@@ -33,6 +33,8 @@ export async function runWork(
         else result = line;
       });
       thread.once("error", reject);
+      // After a job that came to its end nobody hears of this any more.
+      thread.once("exit", () => reject(new Error("The thread of an image's process ended")));
     });
     return idOf(result, ended, signal);
   } finally {

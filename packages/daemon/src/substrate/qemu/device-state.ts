@@ -56,24 +56,28 @@ export async function loadDeviceState(
   // QEMU ends itself when it cannot make sense of the state.
   void qmp.ended.then(({ detail }) => loaded.reject(refused(detail)));
   loaded.promise.catch(() => undefined);
+  const sending = send(folder.incomingPath, state);
+  sending.sent.catch(() => undefined);
   try {
-    const sent = send(folder.incomingPath, state);
-    sent.catch(() => undefined);
-    await withDeadline(clock, qemuLimits.loadMs, "Loading device state", loaded.promise);
-    await sent;
+    // It may say that it has loaded what it never read.
+    const all = loaded.promise.then(() => sending.sent);
+    await withDeadline(clock, qemuLimits.loadMs, "Loading device state", all);
   } finally {
     undo();
+    sending.stop();
     await rm(folder.incomingPath, { force: true });
   }
 }
 
-function send(path: string, state: Uint8Array): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const socket = connect(path);
-    socket.once("error", (cause) => reject(refused("nobody takes it", cause)));
+function send(path: string, state: Uint8Array): { sent: Promise<void>; stop: () => void } {
+  const socket = connect(path);
+  const sent = new Promise<void>((resolve, reject) => {
+    socket.on("error", (cause) => reject(refused("nobody takes it", cause)));
     socket.once("connect", () => socket.end(state));
     socket.once("finish", resolve);
+    socket.once("close", () => reject(refused("nobody takes all of it")));
   });
+  return { sent, stop: () => socket.destroy() };
 }
 
 function refused(reason: string, cause?: Error): PerdureError {

@@ -187,9 +187,12 @@ export class Disk {
         reject(new PerdureError("machine_failed", `Merging disk layers failed: ${failed}`));
       }
     });
-    const ended = this.#qmp.ended.then(({ detail }) => {
-      throw new PerdureError("machine_failed", `The monitor is closed: ${detail}`);
-    });
+    void this.#qmp.ended.then(({ detail }) =>
+      reject(new PerdureError("machine_failed", `The monitor is closed: ${detail}`)),
+    );
+    // Where the job does not even begin nobody waits for its end.
+    promise.catch(() => undefined);
+    const over = new AbortController();
     try {
       await this.#qmp.execute("block-stream", {
         "job-id": MERGE_JOB,
@@ -202,10 +205,19 @@ export class Disk {
         this.#clock,
         MERGE_DEADLINE_MS,
         "Merging disk layers",
-        Promise.race([promise, ended]),
+        Promise.race([promise, this.#untilSilent(over.signal)]),
       );
     } finally {
       undo();
+      over.abort();
+    }
+  }
+
+  /** Rejects when the process does not answer any more: its job would never end, and not fail either. */
+  async #untilSilent(stop: AbortSignal): Promise<never> {
+    for (;;) {
+      await this.#clock.wait(qemuLimits.jobLookMs, stop);
+      await this.#qmp.execute("query-status");
     }
   }
 

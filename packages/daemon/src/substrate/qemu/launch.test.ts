@@ -119,3 +119,16 @@ test("one shell waits, is replaced when it was ended, and ends with the launcher
   await launcher.close();
   await expect.poll(waitingShells).toHaveLength(0);
 });
+
+test("a start that the end of the thread meets is refused, and what runs counts as ended", async () => {
+  const running = await launch("sleep 60");
+  try {
+    const starting = launch("sleep 60");
+    starting.catch(() => undefined);
+    await launcher.close();
+    await expect(starting).rejects.toMatchObject({ code: "machine_start_failed" });
+    expect(await running.exited).toContain("thread");
+  } finally {
+    process.kill(running.identity.pid, "SIGKILL");
+  }
+});

@@ -33,6 +33,7 @@ export interface LaunchedProcess {
 }
 
 interface Started {
+  readonly thread: Worker;
   readonly identity: PromiseWithResolvers<ProcessIdentity>;
   readonly exited: PromiseWithResolvers<string>;
   tail: Buffer;
@@ -47,19 +48,21 @@ export class Launcher {
   /** @throws `machine_start_failed` */
   async launch(options: Launch): Promise<LaunchedProcess> {
     const id = this.#nextId++;
+    const thread = (this.#thread ??= this.#open());
     const started: Started = {
+      thread,
       identity: Promise.withResolvers(),
       exited: Promise.withResolvers(),
       tail: Buffer.alloc(0),
     };
     this.#started.set(id, started);
-    this.#ask({ kind: "start", id, script: scriptOf(options) });
+    ask(thread, { kind: "start", id, script: scriptOf(options) });
     return {
       identity: await started.identity.promise,
       exited: started.exited.promise,
       complaint: () => started.tail.toString("utf8").trim(),
       release: () => {
-        if (this.#started.has(id)) this.#ask({ kind: "release", id });
+        if (this.#started.has(id)) ask(thread, { kind: "release", id });
       },
     };
   }
@@ -71,22 +74,20 @@ export class Launcher {
     await thread?.terminate();
   }
 
-  #ask(request: LaunchRequest): void {
-    this.#thread ??= this.#open();
-    this.#thread.postMessage(request);
-  }
-
   #open(): Worker {
     const thread = new Worker(new URL("./launch-worker.ts", import.meta.url));
     // A VM outlives the daemon: neither keeps the other waiting.
     thread.unref();
     thread.on("message", (report: LaunchReport) => this.#take(report));
-    thread.on("error", (error: Error) => {
-      this.#thread = null;
-      for (const id of this.#started.keys()) {
-        this.#take({ kind: "ended", id, how: `its thread failed: ${error.message}` });
+    const lost = (why: string): void => {
+      if (this.#thread === thread) this.#thread = null;
+      for (const [id, started] of this.#started) {
+        if (started.thread === thread) this.#take({ kind: "ended", id, how: why });
       }
-    });
+    };
+    thread.on("error", (error: Error) => lost(`its thread failed: ${error.message}`));
+    // However it ends: nobody would tell of a process any more.
+    thread.on("exit", () => lost("its thread ended"));
     return thread;
   }
 
@@ -111,6 +112,10 @@ export class Launcher {
         break;
     }
   }
+}
+
+function ask(thread: Worker, request: LaunchRequest): void {
+  thread.postMessage(request);
 }
 
 /**

@@ -4,6 +4,8 @@ export const qemuLimits = {
   startMs: 20_000,
   /** One monitor command; `stop` and `blockdev-snapshot` wait for the disk. */
   commandMs: 30_000,
+  /** From one look at a process that has a long job to do until the next. */
+  jobLookMs: 5_000,
   /** Reading the console: what it says is told along with an error that should not wait for it. */
   consoleMs: 5_000,
   /** Loading device state, from connecting until QEMU reports the end. */

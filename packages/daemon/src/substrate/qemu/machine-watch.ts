@@ -14,7 +14,7 @@ import { isRecord, type QmpClient, type QmpEvent } from "./qmp.ts";
 export interface WatchedProcess {
   readonly qmp: QmpClient;
   readonly console: ConsoleTail;
-  /** Resolves when the process is gone, with how. Ends it first where the monitor went away alone. */
+  /** Resolves when the process is gone, with how. Ends it first where the monitor went away alone. Does not fail. */
   gone(monitorEnd: string): Promise<string>;
   /** Keeps the event that ended the machine for a later daemon: reading the console emptied it. */
   remember(event: MachineEvent): Promise<void>;

@@ -297,7 +297,8 @@ export class QemuMachine implements Machine {
     const { clock, exited } = this.#parts;
     for (let tries = 0; tries < 50 && (await isAlive(this.#process)); tries++) await clock.wait(2);
     if (await isAlive(this.#process)) {
-      await killAndWait(this.#process, clock);
+      // One that even this does not end is ended, or found, by whoever ends the machine.
+      await killAndWait(this.#process, clock).catch(() => undefined);
       return monitorEnd;
     }
     return exited === null ? "the process is gone" : exited;

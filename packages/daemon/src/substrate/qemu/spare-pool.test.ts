@@ -5,6 +5,7 @@ import { SparePool } from "./spare-pool.ts";
 /** Just enough of a machine to stand on a shelf. */
 class Fake {
   killed = false;
+  killError: Error | null = null;
   #listener: (event: MachineEvent) => void = () => undefined;
   onEvent(listener: (event: MachineEvent) => void): () => void {
     this.#listener = listener;
@@ -12,7 +13,7 @@ class Fake {
   }
   kill(): Promise<void> {
     this.killed = true;
-    return Promise.resolve();
+    return this.killError === null ? Promise.resolve() : Promise.reject(this.killError);
   }
   die(): void {
     this.#listener({ kind: "exited", detail: "test" });
@@ -108,4 +109,18 @@ test("closing ends all, also one that is being started", async () => {
   spares.keep("a", "spec", 1);
   await settle();
   expect(spares.take("a")).toBeNull();
+});
+
+test("a spare that cannot be ended is told of, and harms nobody", async () => {
+  const { started, start } = starter();
+  const { pool: spares, failures } = pool(start);
+  spares.keep("a", "spec", 2);
+  await settle();
+  const error = new Error("It hangs in the kernel");
+  for (const fake of started) fake.killError = error;
+  started[0]?.die();
+  spares.keep("a", "spec", 0);
+  await settle();
+  expect(failures.length).toBeGreaterThanOrEqual(2);
+  expect(new Set(failures)).toEqual(new Set([error]));
 });

@@ -10,7 +10,7 @@ import type { Machine } from "../../core/ports/substrate.ts";
 
 export interface SparePoolOptions<Spec, Spare extends Machine> {
   start(spec: Spec): Promise<Spare>;
-  /** A start in the background failed; the next `take` will meet the error itself. */
+  /** A start in the background failed, and the next `take` will meet the error itself; or an end did. */
   failed(error: unknown): void;
 }
 
@@ -36,7 +36,7 @@ export class SparePool<Spec, Spare extends Machine> {
     this.#shelves.set(key, shelf);
     shelf.spec = spec;
     shelf.wanted = count;
-    for (const surplus of shelf.ready.splice(count)) void surplus.kill();
+    for (const surplus of shelf.ready.splice(count)) this.#end(surplus);
     this.#fill(key, shelf);
   }
 
@@ -61,6 +61,10 @@ export class SparePool<Spec, Spare extends Machine> {
     await Promise.all(shelves.flatMap(({ ready }) => ready.map((machine) => machine.kill())));
   }
 
+  #end(spare: Spare): void {
+    spare.kill().catch(this.#options.failed);
+  }
+
   #fill(key: string, shelf: Shelf<Spec, Spare>): void {
     shelf.starting ??= this.#start(key, shelf).finally(() => {
       shelf.starting = null;
@@ -83,7 +87,7 @@ export class SparePool<Spec, Spare extends Machine> {
         const at = shelf.ready.indexOf(machine);
         if (at < 0) return;
         shelf.ready.splice(at, 1);
-        void machine.kill();
+        this.#end(machine);
         this.#fill(key, shelf);
       });
     }
