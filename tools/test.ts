@@ -28,6 +28,7 @@ const long = [
 /** Longer ones yet, or such as need a host that does nothing else: only in tier `soak`. */
 const soakOnly = [
   "test/e2e/browser.test.ts",
+  "test/e2e/chaos.test.ts",
   "test/e2e/export.test.ts",
   "test/e2e/long-sleep.test.ts",
   "test/e2e/many-checkpoints.test.ts",

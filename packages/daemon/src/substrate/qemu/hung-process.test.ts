@@ -87,8 +87,7 @@ async function merge(): Promise<void> {
 test("a merge of layers under which the process stops answering fails", async () => {
   // It takes the job on, and nothing is heard of it any more.
   answer = (command) => (command === "block-stream" ? {} : undefined);
-  const refused = { code: "machine_failed", message: expect.stringContaining("query-status") };
-  await expect(merge()).rejects.toMatchObject(refused);
+  await expect(merge()).rejects.toThrow(/"query-status"/);
 });
 
 test("a merge of layers goes on for as long as the process answers", async () => {
@@ -109,8 +108,7 @@ test("a merge of layers whose process ends before it has begun fails, and that a
     if (command === "block-stream") socket.destroy();
     return undefined;
   };
-  const refused = { code: "machine_failed", message: expect.stringContaining("closed") };
-  await expect(merge()).rejects.toMatchObject(refused);
+  await expect(merge()).rejects.toThrow(/monitor is closed/);
 });
 
 test("device state that a process says it has loaded, and never reads, is refused", async () => {
