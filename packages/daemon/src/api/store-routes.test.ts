@@ -137,7 +137,7 @@ describe("export and import", () => {
 
   it("close the export where its reader left before it was open", async () => {
     await client.sleep("a1");
-    const { export: open } = fake.commands;
+    const open = fake.commands.export.bind(fake.commands);
     const left = Promise.withResolvers<undefined>();
     const opened = Promise.withResolvers<number>();
     fake.commands.export = async (request) => {
