@@ -62,7 +62,7 @@ export class SparePool<Spec, Spare extends Machine> {
   }
 
   #end(spare: Spare): void {
-    spare.kill().catch(this.#options.failed);
+    spare.kill().catch((error: unknown) => this.#options.failed(error));
   }
 
   #fill(key: string, shelf: Shelf<Spec, Spare>): void {
