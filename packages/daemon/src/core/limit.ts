@@ -45,7 +45,7 @@ export const engineLimits = {
   /** Reboots by the guest within `resetWindowMs` before the agent is failed. */
   resetsMax: 3,
   resetWindowMs: 300_000,
-  /** How often a VM that was paused by a full host disk is tried again. */
+  /** How often a VM is tried again that stands still: for want of room on the host's disk, or a cut that failed. */
   pausedRetryMs: 2_000,
   /** Tries to make a guest answer that goes on after such a pause; then the next call does it. */
   pausedAnswersMax: 30,

@@ -4,10 +4,9 @@
  */
 import type { Actor } from "./actor.ts";
 import { crashed, endMachine, fail } from "./fail.ts";
-import { growDisk } from "./grow.ts";
 import { engineLimits } from "./limit.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
-import { goOn } from "./reconnect.ts";
+import { runAgain } from "./run-again.ts";
 import { startCold } from "./start.ts";
 import { becomeStopped } from "./stop.ts";
 
@@ -63,46 +62,5 @@ async function rebooted(actor: Actor): Promise<void> {
 /** The VM waits for room; it goes on by itself when there is some. */
 async function pausedByFullDisk(actor: Actor): Promise<void> {
   if (actor.agent.paused === null) await actor.save({ paused: "disk full" });
-  const { machine } = actor;
-  // A try that fails tells of it again, and so does a VM that paused anew while it was asked to answer.
-  if (machine === null || retried.has(machine)) return;
-  retried.add(machine);
-  void retryPaused(actor, machine);
-}
-
-/** Machines that a loop of tries is under way for. Changed in the agent's lane alone. */
-const retried = new WeakSet<Machine>();
-
-/**
- * Lets the VM run until it runs on, and then until the guest answers: only then its clock is right and
- * what a sleep has frozen meanwhile is thawed.
- */
-async function retryPaused(actor: Actor, machine: Machine): Promise<void> {
-  const { clock } = actor.parts;
-  let answersLeft: number = engineLimits.pausedAnswersMax;
-  const tryOnce = async (): Promise<boolean> => {
-    if (actor.machine !== machine) return true;
-    try {
-      await machine.run();
-      if (!(await machine.isRunning())) {
-        answersLeft = engineLimits.pausedAnswersMax;
-        return false;
-      }
-      if (actor.agent.paused !== null) await actor.save({ paused: null });
-      answersLeft--;
-      return (await goOn(actor, machine)) || answersLeft <= 0;
-    } catch {
-      return answersLeft <= 0;
-    }
-  };
-  for (let done = false; !done;) {
-    await clock.wait(engineLimits.pausedRetryMs);
-    done = await actor.lane.exclusive(async () => {
-      const over = await tryOnce();
-      if (!over) return false;
-      retried.delete(machine);
-      if (actor.machine === machine) await growDisk(actor);
-      return true;
-    });
-  }
+  runAgain(actor);
 }

@@ -150,6 +150,17 @@ describe("a step of a sleep that fails", () => {
     await expectAwakeAndWell();
   });
 
+  test("a checkpoint whose VM process does not answer for a while: the agent goes on when it does", async () => {
+    world.faults.fail("machine.saveDevices");
+    world.faults.fail("machine.run", "machine_failed", { times: 5 });
+    await expect(world.execute(checkpoint("a1", "c"))).rejects.toMatchObject({
+      code: "machine_failed",
+    });
+    await world.time.advance(10 * engineLimits.pausedRetryMs);
+    await expectAwakeAndWell();
+    await expectSleepsNow();
+  });
+
   test("a thaw that is not answered once leaves no frozen agent after a checkpoint", async () => {
     world.faults.fail("link.thaw", "guest_timeout");
     await world.execute(checkpoint("a1", "c")).catch(() => undefined);

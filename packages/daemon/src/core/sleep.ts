@@ -25,6 +25,7 @@ import type { PageBatch } from "./ports/page.ts";
 import type { Machine, MachineCut } from "./ports/substrate.ts";
 import { crashed, whyFailed } from "./fail.ts";
 import { goOn } from "./reconnect.ts";
+import { runAgain } from "./run-again.ts";
 import { capturedFacts } from "./size.ts";
 import { draftOf, rowOf, storeStep, type Quiet } from "./publish.ts";
 
@@ -260,8 +261,8 @@ async function captureRunning(
     link.release();
     return { machine: cut, clean };
   } catch (error) {
-    // Where it cannot go on, the machine's own event says that it crashed.
-    await goOn(actor, machine).catch(() => undefined);
+    // Where it has crashed, its own event says so; where its process does not answer, it may yet.
+    await goOn(actor, machine).catch(() => runAgain(actor));
     // An empty layer that stays recorded costs nothing but length.
     if (!mayBeSwitched) await takeBack().catch(() => undefined);
     throw error;

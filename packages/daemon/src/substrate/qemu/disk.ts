@@ -36,7 +36,7 @@ export class Disk {
   readonly #qmp: QmpClient;
   readonly #notes: LayerNotes;
   readonly #clock: Clock;
-  /** Files of the layers, lowest first; null: known to an earlier daemon. */
+  /** Files of the layers, lowest first; null: known to an earlier daemon, or changed by a command that failed. */
   #layers: string[] | null;
   #isBelowOpen = false;
   /** A layer that is open and not yet in the chain. */
@@ -111,7 +111,13 @@ export class Disk {
     }
     await this.#dropPrepared();
     await this.#notes.writeLayers([...layers, path]);
-    await this.#add(topOptions(path, null));
+    try {
+      await this.#add(topOptions(path, null));
+    } catch (error) {
+      // It may be carried out yet.
+      this.#layers = null;
+      throw error;
+    }
     this.#prepared = path;
   }
 
@@ -127,6 +133,7 @@ export class Disk {
       });
     } catch (error) {
       await this.#dropPrepared();
+      this.#layers = null;
       throw error;
     }
     this.#prepared = null;
@@ -221,7 +228,7 @@ export class Disk {
     }
   }
 
-  /** A daemon may have died while it added a layer: one that nothing uses yet is taken away again. */
+  /** A daemon may have died, or met an error, while it added a layer: one that nothing uses yet is taken away again. */
   async #known(): Promise<string[]> {
     if (this.#layers !== null) return this.#layers;
     const layers = await this.#notes.readLayers();

@@ -2,8 +2,8 @@
  * Client of QEMU's monitor protocol (QMP): JSON objects, one a line, over a unix socket. The other end
  * is not trusted.
  *
- * - I1 Every command has a deadline. After one was missed the process counts as wedged and every
- *   further command fails at once; only killing is left.
+ * - I1 Every command has a deadline. After one was missed the process counts as wedged, and every further
+ *   command fails at once, until it has answered all that it owes: what was asked may be carried out late.
  * - I2 A line above the limit, or one that is not a JSON object, closes the connection.
  * - I3 When the connection is closed every waiting command fails.
  */
@@ -44,6 +44,9 @@ export class QmpClient {
   #heldBytes = 0;
   #nextId = 1;
   #dead: PerdureError | null = null;
+  /** Since a command missed its deadline; those that were not answered yet. */
+  #hung: PerdureError | null = null;
+  readonly #owed = new Set<number>();
 
   private constructor(socket: Socket, clock: Clock) {
     this.#socket = socket;
@@ -91,7 +94,8 @@ export class QmpClient {
     args: Readonly<Record<string, unknown>> = {},
     deadlineMs: number = qemuLimits.commandMs,
   ): Promise<unknown> {
-    if (this.#dead !== null) throw this.#dead;
+    const refusal = this.#dead ?? this.#hung;
+    if (refusal !== null) throw refusal;
     const id = this.#nextId++;
     const answer = new Promise<unknown>((resolve, reject) => {
       this.#waiting.set(id, { command, resolve, reject });
@@ -101,7 +105,8 @@ export class QmpClient {
       return await withDeadline(this.#clock, deadlineMs, `Monitor command "${command}"`, answer);
     } catch (error) {
       if (this.#waiting.delete(id)) {
-        this.#dead ??= new PerdureError(
+        this.#owed.add(id);
+        this.#hung ??= new PerdureError(
           "machine_failed",
           `The VM process hangs: "${command}" was not answered within ${deadlineMs} ms`,
         );
@@ -154,10 +159,12 @@ export class QmpClient {
   }
 
   #answer(message: Record<string, unknown>): void {
-    const waiting = typeof message.id === "number" ? this.#waiting.get(message.id) : undefined;
-    // An answer after its deadline has nobody waiting.
+    const id = typeof message.id === "number" ? message.id : -1;
+    // An answer after its deadline has nobody waiting, and says that the process lives.
+    if (this.#owed.delete(id) && this.#owed.size === 0) this.#hung = null;
+    const waiting = this.#waiting.get(id);
     if (waiting === undefined) return;
-    this.#waiting.delete(message.id as number);
+    this.#waiting.delete(id);
     if ("return" in message) {
       waiting.resolve(message.return);
       return;
