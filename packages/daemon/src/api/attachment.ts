@@ -194,7 +194,7 @@ class Attachment {
       this.#input = [];
       this.#inputEnds = false;
       try {
-        if (!this.#inputClosed) await commands.writeStdin(target, bytes, ends);
+        if (!this.#inputClosed) await commands.writeStdin(target, bytes, ends, this.#gone.signal);
       } catch (error) {
         this.#inputClosed = true;
         this.#say({ type: "input-closed", error: PerdureError.from(error).toJSON() });

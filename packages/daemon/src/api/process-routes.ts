@@ -58,9 +58,10 @@ export function processRoutes(server: FastifyInstance, context: RouteContext): v
         parsed(null, body);
       },
     );
-    serve(scope, routes.stdin, async ({ tenant, params, query: { end }, request }) => {
+    serve(scope, routes.stdin, async ({ tenant, params, query: { end }, request, reply }) => {
       const bytes = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
-      await commands.writeStdin({ tenant, ...params }, bytes, end);
+      const gone = untilGone(reply, closing);
+      await commands.writeStdin({ tenant, ...params }, bytes, end, gone);
     });
     done();
   });

@@ -36,11 +36,15 @@ export class Callers {
     };
   }
 
-  async during<T>(work: Promise<T>): Promise<T> {
+  /** One more until `work` has ended, or `gone` aborts. */
+  async during<T>(work: Promise<T>, gone?: AbortSignal): Promise<T> {
     const leave = this.enter();
+    if (gone?.aborted === true) leave();
+    gone?.addEventListener("abort", leave, { once: true });
     try {
       return await work;
     } finally {
+      gone?.removeEventListener("abort", leave);
       leave();
     }
   }

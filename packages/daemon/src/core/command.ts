@@ -312,6 +312,14 @@ export interface Commands extends FileCommands, TransferCommands {
     offset: number,
     signal: AbortSignal,
   ): Promise<AsyncIterable<ProcessOutput>>;
-  /** Resolves when the guest has taken all of it. `end` closes the process's stdin. @throws `stdin_closed` */
-  writeStdin(target: ProcessTarget, bytes: Uint8Array, end: boolean): Promise<void>;
+  /**
+   * Resolves when the guest has taken all of it. `end` closes the process's stdin. Once `gone` aborts nobody waits for
+   * that any more, and it keeps the agent from no sleep. @throws `stdin_closed`
+   */
+  writeStdin(
+    target: ProcessTarget,
+    bytes: Uint8Array,
+    end: boolean,
+    gone: AbortSignal,
+  ): Promise<void>;
 }

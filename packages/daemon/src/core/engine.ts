@@ -211,9 +211,14 @@ export class Engine implements Commands {
     );
   }
 
-  writeStdin(target: ProcessTarget, bytes: Uint8Array, end: boolean): Promise<void> {
+  writeStdin(
+    target: ProcessTarget,
+    bytes: Uint8Array,
+    end: boolean,
+    gone: AbortSignal,
+  ): Promise<void> {
     return this.#use(target, (actor) =>
-      inside.writeStdin(actor, this.#wakeForCall, target.process, bytes, end),
+      inside.writeStdin(actor, this.#wakeForCall, { process: target.process, bytes, end }, gone),
     );
   }
 

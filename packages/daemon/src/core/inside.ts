@@ -123,23 +123,26 @@ export function processes(actor: Actor, wake: Waker): Promise<readonly ProcessVi
 export function writeStdin(
   actor: Actor,
   wake: Waker,
-  process: number,
-  bytes: Uint8Array,
-  end: boolean,
+  { process, bytes, end }: { process: number; bytes: Uint8Array; end: boolean },
+  gone: AbortSignal,
 ): Promise<void> {
-  return afterLane(actor, wake, (link) => link.writeStdin(process, bytes, end));
+  return afterLane(actor, wake, (link) => link.writeStdin(process, bytes, end), gone);
 }
 
-/** For bytes that come or go for as long as the caller takes: only the link is got inside the lane. */
+/**
+ * For bytes that come or go for as long as the caller takes: only the link is got inside the lane. `gone`: the caller
+ * is, though the work may not have ended.
+ */
 export async function afterLane<T>(
   actor: Actor,
   wake: Waker,
   call: (link: GuestLink) => Promise<T>,
+  gone?: AbortSignal,
 ): Promise<T> {
   const { link, machine } = await withLink(actor, wake, (live, itsMachine) =>
     Promise.resolve({ link: live, machine: itsMachine }),
   );
-  return actor.callers.during(said(actor, machine, call(link)));
+  return actor.callers.during(said(actor, machine, call(link)), gone);
 }
 
 /**

@@ -105,6 +105,23 @@ describe("idle", () => {
     expect(await stateAfter(100_000)).toBe("asleep");
   });
 
+  test("input that no program reads keeps it awake for as long as whoever sent it is there", async () => {
+    world.defaults.idleAfterMs = 2_000;
+    await world.execute(create("a1"));
+    const { process } = await world.execute(exec("a1", "wait"));
+    const sending = new AbortController();
+    world.faults.hang("link.writeStdin");
+    const bytes = new Uint8Array(10);
+    const to = { ...target, process };
+    const written = world.engine.writeStdin(to, bytes, false, sending.signal).catch(String);
+    expect(await stateAfter(15_000)).toBe("awake");
+    expect((await why()).reasons).toMatchObject([{ reason: "caller" }]);
+    sending.abort();
+    expect(await stateAfter(10_000)).toBe("asleep");
+    world.faults.release();
+    await world.run(written);
+  });
+
   test("looking at it keeps nothing awake, whoever looks (C31)", async () => {
     await world.execute(create("a1"));
     for (let i = 0; i < 9; i++) {
