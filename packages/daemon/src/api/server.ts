@@ -84,6 +84,8 @@ export interface ApiServer {
 
 const GRACE_MS_DEFAULT = 2000;
 const IDLE_SWEEP_MS = 25;
+/** Of silence on a TCP connection; then the kernel asks whether anybody is there, for some minutes. */
+const SILENT_CALLER_MS = 60_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 
 /**
@@ -168,7 +170,13 @@ interface DoorOptions {
 }
 
 function createServer({ options, closing, keys, log, door, tcp }: DoorOptions): Listening {
-  const http = { maxHeaderSize: HEADER_BYTES_MAX, shouldUpgradeCallback: isWebSocket };
+  const http = {
+    maxHeaderSize: HEADER_BYTES_MAX,
+    shouldUpgradeCallback: isWebSocket,
+    // A caller whose host went away without a word would be there for ever, and keep its agent awake.
+    keepAlive: true,
+    keepAliveInitialDelay: SILENT_CALLER_MS,
+  };
   const settings: FastifyServerOptions = {
     bodyLimit: apiLimits.bodyBytesMax,
     exposeHeadRoutes: false,

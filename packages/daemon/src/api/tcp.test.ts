@@ -538,6 +538,17 @@ describe("TLS", () => {
 });
 
 describe("listening", () => {
+  it("asks after callers that say nothing, so that one whose host is gone is noticed", async () => {
+    const { port } = new URL(url);
+    const socket = connect(Number(port), "127.0.0.1");
+    await once(socket, "connect");
+    const hex = Number(port).toString(16).toUpperCase().padStart(4, "0");
+    // proc(5): local address, peer, state 01 (established), queues, timer 02 (keepalive).
+    const kept = new RegExp(`: 0100007F:${hex} \\S+ 01 \\S+ 02:`);
+    await expect.poll(() => readFile("/proc/net/tcp", "latin1")).toMatch(kept);
+    socket.destroy();
+  });
+
   it("says so where the port is taken, and leaves no socket behind", async () => {
     const port = Number(new URL(url).port);
     const socketPath = join(folder, "other.sock");
