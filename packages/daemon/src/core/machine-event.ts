@@ -5,7 +5,7 @@
 import type { Actor } from "./actor.ts";
 import { crashed, endMachine, fail } from "./fail.ts";
 import { engineLimits } from "./limit.ts";
-import type { Machine, MachineEvent } from "./ports/substrate.ts";
+import type { MachineEvent } from "./ports/substrate.ts";
 import { runAgain } from "./run-again.ts";
 import { startCold } from "./start.ts";
 import { becomeStopped } from "./stop.ts";
