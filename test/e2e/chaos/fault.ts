@@ -57,6 +57,19 @@ export const faults = {
       await under.start();
     },
   },
+  // The next daemon finds a VM that does not answer yet.
+  "daemon-killed-machine-paused": {
+    share: 1,
+    loses: false,
+    hit: ({ under, machines, pauseMs }) =>
+      paused(
+        machines(),
+        under
+          .kill()
+          .then(() => under.start())
+          .then(() => wait(pauseMs)),
+      ),
+  },
   "machine-paused": {
     share: 3,
     loses: false,

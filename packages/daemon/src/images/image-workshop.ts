@@ -170,9 +170,12 @@ class LocalImageWorkshop implements OpenImageWorkshop {
     return {
       path: workspace.path,
       close: async () => {
-        await workspace.close();
-        this.#works.delete(promise);
-        resolve(undefined);
+        try {
+          await workspace.close();
+        } finally {
+          this.#works.delete(promise);
+          resolve(undefined);
+        }
       },
     };
   }

@@ -57,3 +57,10 @@ test("a tool that stops reading tells why itself", async () => {
     runTool("sh", ["-c", "echo no room >&2; exit 4"], { stdin: endless() }),
   ).rejects.toMatchObject({ message: '"sh" ended with exit code 4\nno room' });
 });
+
+test("a tool ends although something that it started goes on and holds its output", async () => {
+  const script = "setsid sleep 100 & echo $!";
+  const left = Number(await runTool("/bin/sh", ["-c", script]));
+  expect(left).toBeGreaterThan(1);
+  process.kill(left, "SIGKILL");
+});

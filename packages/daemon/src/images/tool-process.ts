@@ -11,6 +11,8 @@ import { PerdureError } from "@perdure/protocol";
 
 /** Kept of a tool's error output. */
 const errorTailBytes = 8192;
+/** From a tool's end until its output is not waited for any more. */
+const outputLeftMs = 5_000;
 
 export interface ToolOptions {
   /** Added to the clean environment. */
@@ -48,8 +50,17 @@ export async function runTool(
     if (options.onLine !== undefined) lines.forEach(options.onLine);
   });
   const ended = await new Promise<string | null>((resolve) => {
+    let left: NodeJS.Timeout | undefined;
     child.on("error", (error) => resolve(error.message));
+    // What it started, and left running, may hold its output for ever.
+    child.on("exit", () => {
+      left = setTimeout(() => {
+        child.stdout?.destroy();
+        child.stderr?.destroy();
+      }, outputLeftMs);
+    });
     child.on("close", (code, signal) => {
+      clearTimeout(left);
       resolve(code === 0 ? null : `ended with ${signal ?? `exit code ${String(code)}`}`);
     });
   });
