@@ -64,6 +64,8 @@ export const engineLimits = {
   /** After a wake of the alarm that failed; doubled with each further one, up to the longest. */
   alarmRetryMs: 5_000,
   alarmRetryMsMax: 300_000,
+  /** From the start of a daemon until it answers, whatever VMs that it finds do not. */
+  restartMs: 10_000,
   /** From what a dying VM breaks first (its link, its monitor, its memory) until its end is known. */
   endKnownMs: 250,
   /** How long an agent rests before a long chain of its disk is shortened; doubled with each try that failed. */

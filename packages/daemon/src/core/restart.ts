@@ -22,7 +22,9 @@ import { completeEntrypoint } from "./entrypoint.ts";
 import { crashed } from "./fail.ts";
 import { growDisk } from "./grow.ts";
 import { handleMachineEvent } from "./machine-event.ts";
+import { engineLimits } from "./limit.ts";
 import type { Parts } from "./parts.ts";
+import type { Clock } from "./ports/clock.ts";
 import type { MemoryBase } from "./ports/substrate.ts";
 import { goOn } from "./reconnect.ts";
 import { removeFiles } from "./remove.ts";
@@ -31,7 +33,10 @@ import { removeFiles } from "./remove.ts";
 const EXPECTED_WAKES = 2;
 const IDS_PER_PAGE = 500;
 
-/** Brings every agent into a settled state. `hold` gives the actor of an agent while it works. */
+/**
+ * Brings every agent into a settled state; one whose VM keeps that waiting gets there later, and keeps nobody else
+ * waiting. `hold` gives the actor of an agent while it works.
+ */
 export async function restart(
   parts: Parts,
   hold: (id: AgentId, work: (actor: Actor) => Promise<void>) => Promise<void>,
@@ -44,7 +49,7 @@ export async function restart(
     const { message } = PerdureError.from(error);
     parts.log("warn", "The images folder could not be tidied", { message });
   });
-  await Promise.all(
+  const settled = Promise.all(
     unsettled.map(async (agent) => {
       try {
         await hold(agent.id, (actor) => actor.lane.exclusive(() => settle(actor)));
@@ -56,9 +61,23 @@ export async function restart(
       }
     }),
   );
-  // A VM that did not fit its record, and so was not adopted, would go on writing its agent's disk.
-  await parts.substrate.sweep(machinesOf(await parts.state.unsettledAgents()));
+  // A VM that did not fit its record, and so was not adopted, would go on writing its agent's disk. Beside one that
+  // is still settled, which may be booting anew, nothing is swept.
+  if (await inTime(settled, parts.clock)) {
+    await parts.substrate.sweep(machinesOf(await parts.state.unsettledAgents()));
+  }
   await expectWakes(parts);
+}
+
+async function inTime(work: Promise<unknown>, clock: Clock): Promise<boolean> {
+  const ended = new AbortController();
+  const late = clock.wait(engineLimits.restartMs, ended.signal).then(
+    () => false,
+    () => true,
+  );
+  const isInTime = await Promise.race([work.then(() => true), late]);
+  ended.abort();
+  return isInTime;
 }
 
 /** Machines that were let out and not removed since: an owner stands behind each. */

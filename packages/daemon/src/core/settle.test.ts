@@ -148,6 +148,24 @@ describe("by itself, without anybody asking", () => {
     await expectWhole(world, { leftovers: true });
   });
 
+  test("an agent whose VM does not answer at a restart keeps only its own callers waiting", async () => {
+    await world.execute(create("a2"));
+    world.life.end();
+    world.faults.hang("machine.run");
+    await world.restart();
+    const answered: string[] = [];
+    const counts = ["a1", "a2"].map(async (name) => {
+      await world.engine.execute(verb("wake", name));
+      answered.push(name);
+    });
+    await world.time.advance(HEALED_MS);
+    expect(answered).toHaveLength(1);
+    world.faults.release();
+    await world.run(Promise.all(counts));
+    expect(await count(world, "a1")).toBe(11);
+    await expectWhole(world, { leftovers: true });
+  });
+
   test("an agent that could not be taken over at a restart is, with its VM as it was", async () => {
     world.life.end();
     failCommits(0);
