@@ -7,6 +7,7 @@ import { makeFolder, makeFolders } from "@perdure/sdk/data-folder";
 import type { TcpListen } from "./api/tcp.ts";
 import { crashPointFrom } from "./crash-point.ts";
 import { openDaemon } from "./daemon.ts";
+import { tellOfDefects } from "./defect.ts";
 import { lockHolder } from "./file-lock.ts";
 import { defaultImagesDirectory } from "./images/image-store.ts";
 import { listenFrom } from "./api/listen-option.ts";
@@ -100,6 +101,7 @@ async function main(): Promise<void> {
     log,
     step: crashPointFrom(env),
   };
+  tellOfDefects(log);
   makeFolders(paths);
   makeFolder(options.images, imagesDirectory);
   const daemon = await openDaemon(options).catch(async (error: unknown) => {

@@ -75,7 +75,7 @@ export const agentStateSchema = z.enum([
 export type AgentState = z.infer<typeof agentStateSchema>;
 
 export const failureSchema = z.object({
-  /** Why: `crashed`, `panic`, `wake_failed`, `create_failed`, `start_failed`, `reset_loop`. */
+  /** Why: `crashed`, `panic`, `wake_failed`, `create_failed`, `start_failed`, `reset_loop`, `quarantined`. */
   reason: z.string(),
   message: z.string(),
   /** Which verb leads out. */

@@ -168,7 +168,9 @@ function describe({ state, sinceMs, reasons, next, ways }: Why): string {
 function addQuarantineCommands(program: Command): void {
   const quarantine = program
     .command("quarantine")
-    .description("put the agent to sleep and let nobody wake it before it is released")
+    .description(
+      "put the agent to sleep, or end it where it cannot be, and let nobody wake it before it is released",
+    )
     .argument("<agent>", "name or id")
     .requiredOption("--reason <text>", 'what "perdure why" says of it')
     .addHelpText("after", '\nExample:\n  perdure quarantine builder --reason "looks taken over"');

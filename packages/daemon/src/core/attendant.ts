@@ -111,7 +111,12 @@ export class Attendant implements Attendance {
     const found: WhyReason[] = [];
     const add = (reason: string, detail: string, untilMs: number | null = null): void =>
       void found.push({ reason, detail, untilMs });
-    if (agent.paused !== null) add("paused", `Its VM stands still: ${agent.paused}`);
+    if (agent.paused !== null) {
+      add(
+        "paused",
+        `Its VM stands still: ${agent.paused}; it goes on by itself once there is room`,
+      );
+    }
     if (callers.count > 0) add("caller", `Callers attached: ${callers.count}`);
     for (const { id, reason, untilMs } of agent.holds) {
       const why = reason === "" ? "" : `: ${reason}`;

@@ -334,6 +334,35 @@ describe("quarantine", () => {
     expect(await count(world, "a1", 1)).toBe(6);
   });
 
+  test.each([
+    ["whose sleep finds no room", "checkpoints.reserve", "disk_full"],
+    ["whose VM does not answer", "machine.saveDevices", "machine_failed"],
+  ] as const)("bars an agent %s: it is ended", async (_, point, code) => {
+    await world.execute(create("a1"));
+    await count(world, "a1", 5);
+    await world.execute(checkpoint("a1", "kept"));
+    await count(world, "a1", 1);
+    world.faults.fail(point, code);
+    await world.execute({ kind: "quarantine", ...target, reason: "fills the disk" });
+    world.faults.clear();
+    expect(await world.agent("a1")).toMatchObject({
+      state: "quarantined",
+      quarantine: { reason: "fills the disk", from: "failed" },
+    });
+    expect(world.host.processes.filter(({ running }) => running)).toEqual([]);
+    await expect(world.execute(verb("wake", "a1"))).rejects.toMatchObject({
+      code: "agent_quarantined",
+    });
+    await world.execute({ kind: "release", ...target });
+    expect(await world.agent("a1")).toMatchObject({
+      state: "failed",
+      failure: { reason: "quarantined" },
+    });
+    await world.execute(verb("wake", "a1"));
+    expect(await count(world, "a1", 1)).toBe(6);
+    expect(await violationsOf(world)).toEqual([]);
+  });
+
   test("is not woken by an alarm", async () => {
     await world.execute(create("a1"));
     await world.execute(configure({ wakeAtMs: world.time.nowMs + 100_000 }));

@@ -94,9 +94,16 @@ function nextOf(agent: Agent, attendance: Attendance | null): Why["next"] {
   return sleepDueMs === null ? null : { what: "sleep", atMs: sleepDueMs };
 }
 
-function* waysOf({ state, name, failure }: Agent): Generator<string> {
+function* waysOf({ state, name, failure, paused }: Agent): Generator<string> {
   switch (state) {
     case "awake":
+      // Nothing that needs an answer from inside.
+      if (paused !== null) {
+        yield "perdure gc";
+        yield `perdure quarantine ${name} --reason REASON`;
+        yield `perdure remove ${name}`;
+        return;
+      }
       yield `perdure sleep ${name}`;
       yield `perdure hold ${name} --for 1h`;
       yield `perdure set ${name} --idle-after 10m`;

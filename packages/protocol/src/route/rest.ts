@@ -55,7 +55,8 @@ export const restRoutes = {
   quarantine: {
     method: "POST",
     path: "/v1/agents/:agent/quarantine",
-    summary: "Put the agent to sleep and let nobody wake it before it is released.",
+    summary:
+      "Put the agent to sleep, or end it where it cannot be, and let nobody wake it before it is released.",
     params: agent,
     body: json(quarantineRequestSchema),
     status: 200,
