@@ -61,7 +61,8 @@ export class RestCalls extends ProcessCalls {
   }
 
   /**
-   * Bars the agent: an awake one is put to sleep, and nothing wakes it before `release`.
+   * Bars the agent: an awake one is put to sleep, and nothing wakes it before `release`. It can still
+   * be forked, to look into: a fork is another agent, and runs.
    *
    * @throws `agent_not_found`
    * @example

@@ -173,7 +173,11 @@ function addQuarantineCommands(program: Command): void {
     )
     .argument("<agent>", "name or id")
     .requiredOption("--reason <text>", 'what "perdure why" says of it')
-    .addHelpText("after", '\nExample:\n  perdure quarantine builder --reason "looks taken over"');
+    .addHelpText(
+      "after",
+      "\nIt can still be forked (also by hot children), to look into: a fork is another agent, and runs." +
+        '\n\nExample:\n  perdure quarantine builder --reason "looks taken over"',
+    );
   type Options = SharedOptions & { readonly reason: string };
   addSharedOptions(quarantine).action(async (agent: string, options: Options) => {
     await carryOut(options, `Quarantining agent "${agent}"`, async ({ perdure }) =>

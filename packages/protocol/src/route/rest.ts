@@ -56,7 +56,7 @@ export const restRoutes = {
     method: "POST",
     path: "/v1/agents/:agent/quarantine",
     summary:
-      "Put the agent to sleep, or end it where it cannot be, and let nobody wake it before it is released.",
+      "Put the agent to sleep, or end it where it cannot be, and let nobody wake it before it is released; it can still be forked.",
     params: agent,
     body: json(quarantineRequestSchema),
     status: 200,

@@ -3,8 +3,9 @@
  * container engine would mount over, the working folder. And what cannot be taken over is looked for, so
  * that it is said.
  */
+import { PerdureError } from "@perdure/protocol";
 import { invalid, shown } from "./archive-error.ts";
-import { everyNode, folderFacts, namesOf } from "./tree.ts";
+import { everyNode, folderFacts, isImplied, namesOf } from "./tree.ts";
 import type { Directory, Facts, FileNode, Node, Tree } from "./tree.ts";
 
 /** Mounted at boot: must be folders, not links to some. */
@@ -20,20 +21,45 @@ const plainFiles: readonly (readonly [name: string, text: string])[] = [
   ["machine-id", ""],
 ];
 
-/** Changes the tree so that the guest agent can boot it. @param cwd absolute, as the configuration names it */
+/** Where each agent's own name, ids and SSH host key are written: by path, and over no link. */
+const identityFolders = [["etc"], ["etc", "ssh"]];
+
+/**
+ * Changes the tree so that the guest agent can boot it. @param cwd absolute, as the configuration names it
+ *
+ * @throws `not_supported`, `image_archive_invalid`
+ */
 export function fitGuest(tree: Tree, cwd: string): void {
   for (const name of mountPoints) {
     if (tree.root.children.get(name)?.kind !== "directory") {
       put(tree, [], name, { kind: "directory", facts: folderFacts, children: new Map() });
     }
   }
-  if (!tree.root.children.has("tmp")) tree.makeDirectory(["tmp"]).directory.facts = sharedFolder;
+  for (const names of identityFolders) assertFolder(tree, names);
+  if (!tree.root.children.has("tmp")) tree.makeDirectory(["tmp"]);
+  for (const names of sharedFolders) {
+    const shared = tree.findDirectory(names);
+    if (shared !== null && isImplied(shared)) shared.facts = sharedFacts;
+  }
   for (const [name, text] of plainFiles) put(tree, ["etc"], name, file(text));
   tree.makeDirectory(["etc", "perdure", "resume.d"]);
   tree.makeDirectory(namesOf(Buffer.from(cwd, "utf8").toString("latin1")));
 }
 
-const sharedFolder: Facts = { ...folderFacts, mode: 0o1777 };
+/** Everybody writes there, also where a layer only has what is in them. */
+const sharedFolders = [["tmp"], ["var", "tmp"]];
+const sharedFacts: Facts = { ...folderFacts, mode: 0o1777 };
+
+function assertFolder(tree: Tree, names: readonly string[]): void {
+  const there = tree.find(names);
+  if (there === null || there.kind === "directory") return;
+  const what = there.kind === "symlink" ? "a symbolic link" : `a ${there.kind}`;
+  throw new PerdureError(
+    "not_supported",
+    `Cannot import the archive: "/${names.join("/")}" is ${what} in it`,
+    { hint: "Make it a folder in the image: each agent gets an identity of its own in there." },
+  );
+}
 
 function put(tree: Tree, folder: readonly string[], name: string, node: Node): void {
   const place = tree.makeDirectory(folder);

@@ -287,6 +287,36 @@ describe("an import", () => {
     }
   });
 
+  test("folders for temporary files are everybody's, unless a layer says otherwise", async () => {
+    const inside = await importBytes(
+      ociArchive({ layers: [layer([file("tmp/a", "x"), file("var/tmp/b", "x")])] }),
+    );
+    for (const name of ["/tmp", "/var/tmp"]) {
+      expect(await look(inside, `stat ${name}`)).toMatch(/Mode:\s+01777/);
+    }
+    const said = await importBytes(
+      ociArchive({ layers: [layer([folder("tmp/", { mode: 0o700 }), file("tmp/a", "x")])] }),
+    );
+    expect(await look(said, "stat /tmp")).toMatch(/Mode:\s+0700/);
+  });
+
+  test("an image whose folders for an agent's identity are none is refused, and they are named", async () => {
+    const before = await everything();
+    for (const [entries, message] of [
+      [[symlink("etc", "usr/etc"), file("usr/etc/passwd", "")], /"\/etc" is a symbolic link/],
+      [[symlink("etc/ssh", "../usr/ssh")], /"\/etc\/ssh" is a symbolic link/],
+      [[file("etc/ssh", "x")], /"\/etc\/ssh" is a file/],
+    ] as const) {
+      const refused = await importBytes(ociArchive({ layers: [layer([...entries])] })).then(
+        () => null,
+        (error: unknown) => error,
+      );
+      expect(refused).toMatchObject({ code: "not_supported" });
+      expect(String(refused)).toMatch(message);
+    }
+    expect(await everything()).toEqual(before);
+  });
+
   test("links that lead out of the image touch nothing of the host", async () => {
     const outside = path.join(directory, "outside");
     await mkdir(outside);

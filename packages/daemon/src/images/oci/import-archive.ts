@@ -36,7 +36,7 @@ import { runUser } from "./run-user.ts";
 import type { FileNode, Tree } from "./tree.ts";
 
 /** Raised when this code changes what an import gives. */
-const importer = 1;
+const importer = 2;
 
 export interface ImportRequest {
   /** The images directory. */

@@ -46,6 +46,11 @@ const hopsMax = 40;
 
 export const folderFacts: Facts = { mode: 0o755, uid: 0, gid: 0, mtimeSeconds: 0, xattrs: null };
 
+/** Made because something lies in it: no layer says what it is like. */
+export function isImplied({ facts }: Directory): boolean {
+  return facts === folderFacts;
+}
+
 export interface Place {
   readonly directory: Directory;
   /** Length of the path to it. */

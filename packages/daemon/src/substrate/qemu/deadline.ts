@@ -2,6 +2,12 @@
 import { PerdureError } from "@perdure/protocol";
 import type { Clock } from "../../core/ports/clock.ts";
 
+/** Of one that is being started as of one that an agent has been in for long: what holds of both. */
+export const HANGS_HINT =
+  "The host may be overloaded, or its disk stuck. Try again: a VM process that was being started is replaced, " +
+  'one of an awake agent is used again when it answers. Where it never does, "perdure quarantine AGENT --reason hangs" ' +
+  'ends it, and "perdure recover AGENT" goes on from its last checkpoint or its newest disk.';
+
 /**
  * The result of `work`, or `machine_failed` with `what` after `ms`. The work itself is not ended; its
  * late result is dropped.
@@ -15,7 +21,7 @@ export async function withDeadline<T>(
   const stop = new AbortController();
   const late = clock.wait(ms, stop.signal).then(() => {
     throw new PerdureError("machine_failed", `${what}: no answer within ${ms} ms`, {
-      hint: "The VM process hangs; kill the machine.",
+      hint: HANGS_HINT,
     });
   });
   // Whichever promise loses has nobody waiting for it.

@@ -88,6 +88,12 @@ test("after a missed deadline nothing is waited for until all that is owed was a
   expect(outcomes.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
   answer = inTime;
   await expect(client.execute("cont")).rejects.toThrow("hangs");
+  // Both tell what a user can do: verbs that there are.
+  for (const said of [outcomes[0], (await Promise.allSettled([client.execute("cont")]))[0]]) {
+    expect(said).toMatchObject({
+      reason: { hint: expect.stringMatching(/perdure quarantine AGENT/) as string },
+    });
+  }
   late[0]?.();
   await clock.wait(20);
   await expect(client.execute("cont")).rejects.toThrow("hangs");

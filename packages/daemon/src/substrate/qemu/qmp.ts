@@ -10,7 +10,7 @@
 import { connect, type Socket } from "node:net";
 import { PerdureError } from "@perdure/protocol";
 import type { Clock } from "../../core/ports/clock.ts";
-import { withDeadline } from "./deadline.ts";
+import { HANGS_HINT, withDeadline } from "./deadline.ts";
 import { qemuLimits } from "./limit.ts";
 
 export interface QmpEvent {
@@ -109,6 +109,7 @@ export class QmpClient {
         this.#hung ??= new PerdureError(
           "machine_failed",
           `The VM process hangs: "${command}" was not answered within ${deadlineMs} ms`,
+          { hint: HANGS_HINT },
         );
       }
       throw error;
