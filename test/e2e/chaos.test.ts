@@ -25,7 +25,6 @@ const ENDS_MS = 240_000;
 const SETTLES_MS = 120_000;
 /** Names under which cuts are kept; more are dropped. */
 const CUTS_MAX = 5;
-const SPARES_MAX = 3;
 
 interface Round {
   readonly number: number;
@@ -38,11 +37,24 @@ interface Round {
   readonly pauseMs: number;
 }
 
-const verbNames = Object.keys(verbs) as VerbName[];
+const verbNames = (Object.keys(verbs) as VerbName[]).flatMap((name) => {
+  const { share = 1 }: Verb = verbs[name];
+  return Array<VerbName>(share).fill(name);
+});
 const faultNames = (Object.keys(faults) as FaultName[]).flatMap((name) =>
   Array<FaultName>(faults[name].share).fill(name),
 );
 const random = new Random(seed);
+/** Of every daemon of this run. */
+const settings = random.pick<Record<string, string>>([
+  {},
+  { PERDURE_SPARES: "0" },
+  { PERDURE_SPARES: "2" },
+  { PERDURE_OWN_BASE_ABOVE: "0" },
+]);
+
+/** One of each size that agents have here, and what is on its way. */
+const SPARES_MAX = 1 + 2 * Number(settings["PERDURE_SPARES"] ?? 1);
 
 function draw(number: number): Round {
   const verb = random.pick(verbNames);
@@ -75,13 +87,13 @@ const drawn = Array.from({ length: rounds * (only?.length ?? 1) }, (_, number) =
   return { ...round, title: `${number} ${agent} ${names}:${fault}:${atMs}` };
 });
 
-describe(`chaos, seed ${seed}`, () => {
+describe(`chaos, seed ${seed}, ${JSON.stringify(settings)}`, () => {
   const under = new DaemonUnderTest();
   const subjects = new Map<string, Subject>();
   let exported: Uint8Array = Buffer.alloc(0);
 
   beforeAll(async () => {
-    await under.start();
+    await under.start(settings);
     const { client } = under;
     await client.create({ name: "origin" });
     await client.sleep("origin");
@@ -120,6 +132,7 @@ describe(`chaos, seed ${seed}`, () => {
       under,
       machines: () => machines(subject, [...others.keys()]),
       spares: () => machines(null, []),
+      start: () => under.start(settings),
       leave: () => leaving.abort(),
       over,
       pauseMs: round.pauseMs,
@@ -157,7 +170,7 @@ describe(`chaos, seed ${seed}`, () => {
 
   /** The agent, awake, with a cut to go back to. */
   async function ready(name: string): Promise<Subject> {
-    if (under.pid === undefined) await under.start();
+    if (under.pid === undefined) await under.start(settings);
     const { client } = under;
     let subject = subjects.get(name);
     const view = await shown(name);

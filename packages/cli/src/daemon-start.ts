@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import { PerdureError } from "@perdure/sdk";
 import type { DaemonPaths, Perdure } from "@perdure/sdk";
 import { HOME_HINT, makeFolders } from "@perdure/sdk/data-folder";
+import { askDaemon } from "./daemon-health.ts";
 import { beginLog, startFailure } from "./daemon-log.ts";
 import type { BegunLog } from "./daemon-log.ts";
 import { localError } from "@perdure/sdk/local-error";
@@ -93,7 +94,7 @@ function spawnDaemon(program: string, paths: DaemonPaths, log: BegunLog, onEnd: 
 
 async function answers(perdure: Perdure): Promise<boolean> {
   try {
-    await perdure.health();
+    await askDaemon(perdure);
     return true;
   } catch (error) {
     if (error instanceof PerdureError && error.code === "daemon_unreachable") return false;

@@ -13,6 +13,7 @@ import {
   symlink,
   writeFile,
 } from "node:fs/promises";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -349,6 +350,19 @@ describe("failures", () => {
     const status = await run(["daemon", "status", "--home", join(folder, "none"), "--json"]);
     expect(status.code).toBe(1);
     expect(json(status.stderr)).toMatchObject({ code: "daemon_unreachable" });
+  });
+
+  it("says of a daemon that stands still that it does not answer, and waits no longer", async () => {
+    const path = join(folder, "still.sock");
+    const still = createServer(() => undefined).listen(path);
+    await once(still, "listening");
+    const runs = [["list"], ["daemon", "status"], ["daemon", "stop"], ["daemon", "start"]];
+    const asked = runs.map((args) => run([...args, "--socket", path, "--json"]));
+    for (const { code, stderr } of await Promise.all(asked)) {
+      expect(code).toBe(1);
+      expect(json(stderr)).toMatchObject({ code: "deadline_exceeded" });
+    }
+    still.close();
   });
 
   it.each<[string[]]>([[[]], [["frobnicate"]], [["create", "a1", "--memory", "lots"]], [["show"]]])(

@@ -5,6 +5,7 @@
 import type { Command } from "commander";
 import { daemonPaths, Perdure, PerdureError } from "@perdure/sdk";
 import type { DaemonPaths } from "@perdure/sdk";
+import { askDaemon } from "./daemon-health.ts";
 import { startDaemon } from "./daemon-start.ts";
 import { during } from "./progress.ts";
 
@@ -79,7 +80,7 @@ export async function withSession(
     },
   };
   try {
-    await perdure.health();
+    await askDaemon(perdure);
   } catch (error) {
     if (!(error instanceof PerdureError) || error.code !== "daemon_unreachable") throw error;
     const isElsewhere = options.socket !== undefined || urlOf(options) !== undefined;

@@ -8,6 +8,8 @@ export interface Hit {
   /** Machines of the agent, and of agents that are only being made. */
   readonly machines: () => number[];
   readonly spares: () => number[];
+  /** A new daemon. */
+  readonly start: () => Promise<void>;
   /** Ends the caller's connections. */
   readonly leave: () => void;
   /** All calls ended. */
@@ -34,39 +36,39 @@ export const faults = {
   "daemon-killed": {
     share: 4,
     loses: false,
-    hit: async ({ under }) => {
+    hit: async ({ under, start }) => {
       await under.kill();
-      await under.start();
+      await start();
     },
   },
   "daemon-ended": {
     share: 2,
     loses: false,
-    hit: async ({ under }) => {
+    hit: async ({ under, start }) => {
       await under.kill("SIGTERM");
-      await under.start();
+      await start();
     },
   },
   "both-killed": {
     share: 2,
     loses: true,
-    hit: async ({ under, machines }) => {
+    hit: async ({ under, machines, start }) => {
       const gone = killed(machines());
       await under.kill();
       await gone;
-      await under.start();
+      await start();
     },
   },
   // The next daemon finds a VM that does not answer yet.
   "daemon-killed-machine-paused": {
     share: 1,
     loses: false,
-    hit: ({ under, machines, pauseMs }) =>
+    hit: ({ under, machines, pauseMs, start }) =>
       paused(
         machines(),
         under
           .kill()
-          .then(() => under.start())
+          .then(() => start())
           .then(() => wait(pauseMs)),
       ),
   },

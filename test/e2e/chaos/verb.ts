@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { MIB, PerdureError } from "@perdure/protocol";
 import type { Perdure } from "@perdure/sdk";
-import type { DaemonUnderTest } from "../daemon-under-test.ts";
+import { until, type DaemonUnderTest } from "../daemon-under-test.ts";
 import { crash } from "../host-view.ts";
 import type { Subject } from "./witness.ts";
 
@@ -23,6 +23,8 @@ export interface Call {
 export interface Verb {
   /** On a host like the one that the seeds were drawn on. */
   readonly usualMs: number;
+  /** Draws of it among all; default 1. */
+  readonly share?: number;
   /** Undisturbed. */
   readonly before?: (call: Call) => Promise<unknown>;
   /** The id of the checkpoint that was answered, where that is the agent's newest. */
@@ -41,20 +43,24 @@ const content = Buffer.alloc(COPY_BYTES, "what is copied ");
 export const verbs = {
   sleep: {
     usualMs: 350,
+    share: 3,
     run: async ({ caller, subject, signal }) => (await caller.sleep(subject.name, { signal })).head,
   },
   wake: {
     usualMs: 500,
+    share: 4,
     before: ({ under, subject }) => under.client.sleep(subject.name),
     run: ({ caller, subject, signal }) => nothing(caller.wake(subject.name, { signal })),
   },
   checkpoint: {
     usualMs: 400,
+    share: 3,
     run: async ({ caller, subject, signal, prefix }) =>
       (await caller.checkpoint(subject.name, { name: `${prefix}-kept`, signal })).id,
   },
   restore: {
     usualMs: 800,
+    share: 3,
     restores: true,
     besides: true,
     run: ({ caller, subject, signal, cut }) =>
@@ -62,6 +68,7 @@ export const verbs = {
   },
   "restore-hot": {
     usualMs: 1_000,
+    share: 2,
     restores: true,
     besides: true,
     run: async ({ caller, subject, signal, cut }) => {
@@ -79,6 +86,7 @@ export const verbs = {
   },
   fork: {
     usualMs: 700,
+    share: 3,
     besides: true,
     run: ({ caller, subject, signal, prefix }) =>
       nothing(caller.fork(subject.name, `${prefix}-fork`, { signal })),
@@ -131,9 +139,9 @@ export const verbs = {
     },
   },
   watch: {
-    usualMs: 3_000,
+    usualMs: 1_500,
     run: async ({ caller, subject, signal }) => {
-      const ending = AbortSignal.timeout(3_000);
+      const ending = AbortSignal.timeout(1_500);
       const both = AbortSignal.any([signal, ending]);
       try {
         const events = caller.watch(subject.name, "/home/user", { signal: both });
@@ -155,6 +163,7 @@ export const verbs = {
   },
   import: {
     usualMs: 900,
+    share: 2,
     run: async ({ caller, signal, prefix, exported }) => {
       await caller.import(`${prefix}-import`, exported, { signal });
       return nothing(caller.wake(`${prefix}-import`, { signal }));
@@ -173,10 +182,11 @@ export const verbs = {
   },
   "recover-memory": {
     usualMs: 400,
+    share: 2,
     loses: true,
     before: async (call) => {
       await call.under.client.checkpoint(call.subject.name);
-      await crash(call.under, call.subject.id);
+      await crashed(call);
     },
     run: ({ caller, subject, signal }) =>
       nothing(caller.recover(subject.name, { from: "checkpoint", signal })),
@@ -184,7 +194,7 @@ export const verbs = {
   "recover-disk": {
     usualMs: 5_000,
     loses: true,
-    before: ({ under, subject }) => crash(under, subject.id),
+    before: (call) => crashed(call),
     run: ({ caller, subject, signal }) =>
       nothing(caller.recover(subject.name, { from: "disk", signal })),
   },
@@ -233,6 +243,14 @@ export const verbs = {
 } as const satisfies Readonly<Record<string, Verb>>;
 
 export type VerbName = keyof typeof verbs;
+
+async function crashed({ under, subject: { id, name } }: Call): Promise<void> {
+  await crash(under, id);
+  await until(
+    "the crash to be seen",
+    async () => (await under.client.show(name)).state === "failed",
+  );
+}
 
 async function nothing(work: Promise<unknown>): Promise<null> {
   await work;

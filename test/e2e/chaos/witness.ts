@@ -48,7 +48,9 @@ export async function mark(
   number: number,
 ): Promise<Moment> {
   if ((await readCount(under, name)).pid === 0) await startCounter(under, name);
-  await under.sh(name, `echo ${number} > ${memoryMark}; echo ${number} > ${diskMark}; sync`);
+  // Each layer of the disk has something that the next one covers.
+  const fill = "head -c 2M /dev/urandom > /home/user/filler";
+  await under.sh(name, `${fill}; echo ${number} | tee ${memoryMark} > ${diskMark}; sync`);
   return { mark: number, ...(await readCount(under, name)) };
 }
 

@@ -3,6 +3,7 @@ import { setTimeout } from "node:timers/promises";
 import type { Command } from "commander";
 import { Perdure, PerdureError } from "@perdure/sdk";
 import type { Health } from "@perdure/sdk";
+import { askDaemon } from "../daemon-health.ts";
 import { startDaemon } from "../daemon-start.ts";
 import { during } from "../progress.ts";
 import { addDaemonOptions, pathsOf } from "../session.ts";
@@ -10,6 +11,7 @@ import type { SharedOptions } from "../session.ts";
 
 const STOP_DEADLINE_MS = 60_000;
 const POLL_MS = 50;
+const POLL_ANSWER_MS = 2_000;
 
 export function addDaemonCommands(program: Command): void {
   const daemon = program
@@ -30,7 +32,7 @@ export function addDaemonCommands(program: Command): void {
     await using perdure = new Perdure({ socketPath: paths.socket });
     const json = options.json === true;
     await during(json, "Starting the daemon", startDaemon(perdure, paths));
-    show(await perdure.health(), json);
+    show(await askDaemon(perdure), json);
   });
 
   const status = daemon
@@ -39,7 +41,7 @@ export function addDaemonCommands(program: Command): void {
     .addHelpText("after", "\nExample:\n  perdure daemon status --json");
   addDaemonOptions(status).action(async (options: SharedOptions) => {
     await using perdure = new Perdure({ socketPath: pathsOf(options).socket });
-    show(await perdure.health(), options.json === true);
+    show(await askDaemon(perdure), options.json === true);
   });
 
   const stop = daemon
@@ -48,8 +50,8 @@ export function addDaemonCommands(program: Command): void {
     .addHelpText("after", "\nExample:\n  perdure daemon stop");
   addDaemonOptions(stop).action(async (options: SharedOptions) => {
     await using perdure = new Perdure({ socketPath: pathsOf(options).socket });
-    const { pid } = await perdure.health();
-    await perdure.shutdown();
+    const { pid } = await askDaemon(perdure);
+    await perdure.shutdown({ signal: AbortSignal.timeout(STOP_DEADLINE_MS) });
     const json = options.json === true;
     await during(json, "Ending the daemon", untilGone(perdure, pid));
     const text = `Daemon ended: pid ${pid}\n`;
@@ -67,7 +69,7 @@ function show(health: Health, json: boolean): void {
 async function untilGone(perdure: Perdure, pid: number): Promise<void> {
   const deadline = performance.now() + STOP_DEADLINE_MS;
   while (performance.now() < deadline) {
-    const answers = await perdure.health().then(
+    const answers = await askDaemon(perdure, POLL_ANSWER_MS).then(
       () => true,
       () => false,
     );
