@@ -68,6 +68,8 @@ const words: Readonly<Record<string, Word>> = {
   "body.diskBytes": ["--disk", sizes("disk")],
   "body.cwd": ["--cwd", "it must begin with / and have at most 4095 bytes"],
   "body.env": ["--env"],
+  "body.wakeAtMs": ["--wake-at", "it must be before the year 10000"],
+  "body.expiresAtMs": ["--expires", "it must be before the year 10000"],
   "body.forMs": ["--for", `it must be 1s to ${formatDuration(restLimits.holdMsMax)}`],
   "body.timeoutMs": ["--timeout", "it must be 1ms to 366d"],
   "body.argv": ["<program> and its arguments"],

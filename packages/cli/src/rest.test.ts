@@ -51,6 +51,14 @@ it("create and set take times, and never", async () => {
   expect(out).toMatch(/checkpoint every +never\n/);
 });
 
+it("set takes no moment beyond the year 9999", async () => {
+  await run("create", "a1");
+  const { code, err } = await run("set", "a1", "--wake-at", "+99999999h");
+  expect(code).not.toBe(0);
+  expect(err).toContain("Cannot take --wake-at: it must be before the year 10000");
+  expect(asked()).toMatchObject({ kind: "create" });
+});
+
 it("set takes a size, and says what is pending", async () => {
   await run("create", "a1");
   const { code, out } = await run("set", "a1", "--memory", "2G", "--cpus", "2", "--disk", "16G");

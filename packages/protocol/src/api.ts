@@ -16,7 +16,7 @@ import {
 import { errorCodes } from "./error.ts";
 import { agentIdSchema, checkpointIdSchema } from "./id.ts";
 import { checkpointKindSchema } from "./manifest.ts";
-import { checkpointEveryMsSchema, idleAfterMsSchema, wakeAtMsSchema } from "./rest.ts";
+import { checkpointEveryMsSchema, givenMomentSchema, idleAfterMsSchema } from "./rest.ts";
 import { terminalSizeSchema } from "./terminal.ts";
 import { wakeReportSchema } from "./wake-report.ts";
 import { flag } from "./query.ts";
@@ -124,7 +124,7 @@ export const configureRequestSchema = z.strictObject({
   onCrash: onCrashSchema.optional(),
   idleAfterMs: idleAfterMsSchema.optional(),
   checkpointEveryMs: checkpointEveryMsSchema.optional(),
-  wakeAtMs: wakeAtMsSchema.optional(),
+  wakeAtMs: givenMomentSchema.nullable().optional(),
 });
 export type ConfigureRequest = z.input<typeof configureRequestSchema>;
 

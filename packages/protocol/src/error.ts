@@ -43,7 +43,8 @@ const table = {
   agent_exists: row(409, "never", "Another agent already has this name."),
   agent_state: row(409, "never", "The verb is not legal in the agent's state."),
   agent_quarantined: row(409, "never", "The wake gate refused to let the agent out."),
-  agent_failed: row(409, "never", "The agent failed; `recover` or `start` is the way back."),
+  agent_failed: row(409, "never", "The agent failed; `wake` or `recover` is the way back."),
+  hold_not_found: row(404, "never", "The agent has no hold of this number, or it has ended."),
   sleep_cancelled: row(409, "safe", "A call arrived before the sleep was published."),
   agent_paused: row(507, "safe", "The VM is paused because the host's disk is full."),
   interrupted: row(

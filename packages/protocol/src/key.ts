@@ -3,7 +3,7 @@ import { z } from "zod";
 import { agentNameSchema } from "./agent.ts";
 import { agentRefSchema, nextPageSchema, pageLimitSchema } from "./api.ts";
 import { keyIdSchema } from "./id.ts";
-import { momentSchema } from "./rest.ts";
+import { givenMomentSchema } from "./rest.ts";
 
 /** Bounds of API keys. */
 export const keyLimits = {
@@ -49,7 +49,7 @@ export const createKeyRequestSchema = z.strictObject({
   scope: keyScopeSchema,
   agents: z.array(agentRefSchema).min(1).max(keyLimits.agentsMax).nullable().default(null),
   /** Absent or null: never. */
-  expiresAtMs: momentSchema.nullable().default(null),
+  expiresAtMs: givenMomentSchema.nullable().default(null),
 });
 export type CreateKeyRequest = z.input<typeof createKeyRequestSchema>;
 

@@ -15,6 +15,8 @@ export const restLimits = {
   /** Holds of one agent at once. */
   holdsMax: 16,
   reasonLengthMax: 200,
+  /** The last moment that a caller can name: the end of the year 9999. */
+  momentMsMax: Date.UTC(9999, 11, 31, 23, 59, 59, 999),
 } as const;
 
 /** Put to sleep after this long without anybody or anything that needs it awake; null: never. */
@@ -39,6 +41,9 @@ export const momentSchema = z
   .int()
   .min(0)
   .max(8.64e15 - 1);
+
+/** A moment that a caller names. */
+export const givenMomentSchema = z.number().int().min(0).max(restLimits.momentMsMax);
 
 /** When the agent is to be woken if it sleeps then; a moment that is past wakes it at once. Null: not. */
 export const wakeAtMsSchema = momentSchema.nullable();

@@ -39,8 +39,9 @@ export class RestCalls extends ProcessCalls {
   }
 
   /**
-   * Ends a hold before its time. Does nothing where it has ended.
+   * Ends a hold before its time.
    *
+   * @throws `hold_not_found` where there is none of this number, or it has ended
    * @example
    * const { id } = await perdure.hold("a1");
    * await perdure.endHold("a1", id);

@@ -138,7 +138,11 @@ export function createFakeCommands(): FakeCommands {
     "end-hold": async ({ hold, ...target }) => {
       await Promise.resolve();
       const agent = find(target);
-      agent.view = { ...agent.view, holds: agent.view.holds.filter(({ id: one }) => one !== hold) };
+      const { name, holds } = agent.view;
+      if (!holds.some(({ id }) => id === hold)) {
+        throw new PerdureError("hold_not_found", `Agent "${name}" has no hold ${hold}`);
+      }
+      agent.view = { ...agent.view, holds: holds.filter(({ id }) => id !== hold) };
       return agent.view;
     },
     quarantine: (command) => Promise.resolve().then(() => move(command, "quarantined")),

@@ -15,10 +15,12 @@ export function eventRoutes(server: FastifyInstance, context: RouteContext): voi
   const { events, reach, closing } = context;
   serve(server, routes.events, async ({ principal, query, headers, reply }) => {
     const { agent, kind, follow, limit } = query;
-    const only = agent === undefined ? undefined : await reach.narrow(principal, agent);
+    const { tenant } = principal;
+    const only = agent === undefined ? undefined : await reach.assert(principal, agent);
+    if (only !== undefined) await events.assertTellsOf(tenant, only);
     const filter = {
-      tenant: principal.tenant,
-      agents: only === undefined ? principal.agents : only === null ? [] : [only],
+      tenant,
+      agents: only === undefined ? principal.agents : [only],
       kinds: kind ?? null,
     };
     // A browser that connects again sends the URL of its first call, and where it is in the header.

@@ -2,7 +2,8 @@
  * Which agents a key reaches that is limited to some. One that it does not reach is as one that does not
  * exist: nothing is told of it.
  */
-import { agentIdSchema, PerdureError } from "@perdure/protocol";
+import { agentIdSchema } from "@perdure/protocol";
+import { noSuchAgent } from "../core/no-such-agent.ts";
 import type { StateStore } from "../core/ports/state-store.ts";
 import type { Principal } from "./principal.ts";
 
@@ -13,19 +14,17 @@ export class Reach {
     this.#state = state;
   }
 
-  /** @throws `agent_not_found` */
-  async assert(principal: Principal, ref: string): Promise<void> {
-    if ((await this.narrow(principal, ref)) !== null) return;
-    throw new PerdureError("agent_not_found", `No agent has the name or id "${ref}"`, {
-      hint: '"perdure list" shows those that exist',
-    });
+  /**
+   * What `ref`, a name or an id, may be taken for: itself, or where the key names the agent by its id, that.
+   * @throws `agent_not_found` where the key does not reach it
+   */
+  async assert(principal: Principal, ref: string): Promise<string> {
+    const found = await this.#narrow(principal, ref);
+    if (found === null) throw noSuchAgent(ref);
+    return found;
   }
 
-  /**
-   * What `ref`, a name or an id, may be taken for: itself, or where the key names the agent by its id, that;
-   * null where the key does not reach it.
-   */
-  async narrow({ agents, tenant }: Principal, ref: string): Promise<string | null> {
+  async #narrow({ agents, tenant }: Principal, ref: string): Promise<string | null> {
     if (agents === null || agents.includes(ref)) return ref;
     const id = agentIdSchema.safeParse(ref);
     const agent = id.success

@@ -635,6 +635,19 @@ describe("events", () => {
     expect(failed.json()).toMatchObject({ events: [{ id: 2, kind: "failed" }], position: 4 });
   });
 
+  it("are of an agent that is or was there", async () => {
+    await append({ name: "gone" });
+    for (const follow of ["true", "false"]) {
+      const response = await send("GET", `/v1/events?follow=${follow}&agent=nope`);
+      expect(expectTyped(response)).toBe("agent_not_found");
+    }
+    const { agent } = sampleEvent({ name: "gone" });
+    for (const ref of ["gone", agent]) {
+      const page = await send("GET", `/v1/events?follow=false&agent=${ref}`);
+      expect(page.json()).toMatchObject({ events: [{ name: "gone" }] });
+    }
+  });
+
   it("streams what is kept and what comes, and goes on after the last id that was seen", async () => {
     await append({}, {});
     const following = follow("/v1/events?after=0", {}, 3);

@@ -307,8 +307,10 @@ describe("a key that is limited to some agents", () => {
     expect(await names("&agent=a1")).toEqual(["a1"]);
     expect(await names("&agent=a2")).toEqual(["a2"]);
     expect(await names(`&agent=${one.id}`)).toEqual(["a1"]);
-    expect(await names("&agent=a3")).toEqual([]);
-    expect(await names(`&agent=${three.id}`)).toEqual([]);
+    for (const other of ["a3", three.id]) {
+      const answer = await send("GET", `/v1/events?follow=false&agent=${other}`, { token });
+      expect(codeOf(answer)).toBe("agent_not_found");
+    }
   });
 });
 

@@ -170,7 +170,7 @@ export class Actor {
         "guest_unreachable",
         `The link into agent "${this.agent.name}" is down`,
         {
-          hint: `"perdure sleep ${this.agent.name}" still keeps its memory; "perdure wake" connects again`,
+          hint: `"perdure sleep ${this.agent.name}" still keeps its memory; "perdure wake ${this.agent.name}" connects again then`,
         },
       );
     }

@@ -202,9 +202,12 @@ async function keepHot(actor: Actor, { checkpoint, use, count }: KeepHot): Promi
   const { hotChildren } = actor.parts;
   const wanted = checkpoint ?? actor.agent.head?.checkpoint;
   if (wanted === undefined) {
-    const { name } = actor.agent;
+    const { name, state } = actor.agent;
     throw new PerdureError("checkpoint_not_found", `Agent "${name}" has no checkpoint`, {
-      hint: `"perdure checkpoint ${name}" or "perdure sleep ${name}" takes one`,
+      hint:
+        state === "awake"
+          ? `"perdure checkpoint ${name}" or "perdure sleep ${name}" takes one`
+          : `One is taken while it is awake; "perdure why ${name}" says what makes it so`,
     });
   }
   const row = await findCheckpoint(actor, wanted);

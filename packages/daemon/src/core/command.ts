@@ -82,7 +82,7 @@ export interface HoldAwake extends Target {
   readonly reason: string;
 }
 
-/** Ends a hold before its time. Does nothing where it has ended. */
+/** Ends a hold before its time. `hold_not_found` where there is none, or it has ended. */
 export interface EndHold extends Target {
   readonly kind: "end-hold";
   readonly hold: number;

@@ -84,6 +84,7 @@ describe("C24 a VMM that dies", () => {
       await world.execute(verb("checkpoint", "a1"));
       await count(world, "a1", 5);
       await kill();
+      expect((await world.agent("a1")).failure?.wayBack).not.toContain("perdure wake");
       await expect(world.execute(verb("wake", "a1"))).rejects.toMatchObject({
         code: "agent_failed",
         hint: expect.stringContaining("--from checkpoint") as string,
@@ -110,6 +111,7 @@ describe("C24 a VMM that dies", () => {
       if (when === "before the crash") await world.execute(set);
       await kill();
       if (when === "after it") await world.execute(set);
+      expect((await world.agent("a1")).failure?.wayBack).toContain('"perdure wake a1" recovers it');
       await world.execute(verb("wake", "a1"));
       expect(await count(world, "a1")).toBe(counted);
       await expectWhole(world);

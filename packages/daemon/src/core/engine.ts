@@ -48,6 +48,7 @@ import * as insideFile from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
 import { listAgents } from "./list.ts";
+import { noSuchAgent } from "./no-such-agent.ts";
 import { firstPage } from "./page.ts";
 import type { Parts } from "./parts.ts";
 import type { AgentExport } from "./ports/export-file.ts";
@@ -364,9 +365,7 @@ export class Engine implements Commands {
     const { state } = this.#parts;
     const stored = id.success ? await state.agent(id.data) : await state.agentByName(tenant, agent);
     if (stored?.tenant !== tenant || stored.state === "removed") {
-      throw new PerdureError("agent_not_found", `No agent has the name or id "${agent}"`, {
-        hint: '"perdure list" shows those that exist',
-      });
+      throw noSuchAgent(agent);
     }
     return stored;
   }

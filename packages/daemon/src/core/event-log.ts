@@ -3,8 +3,9 @@
  * is next only when it has taken what came before: a slow one costs no memory, and one that falls behind
  * what is kept is told of the gap.
  */
-import { eventLimits, PerdureError } from "@perdure/protocol";
+import { agentIdSchema, eventLimits, PerdureError } from "@perdure/protocol";
 import type { AgentEvent, EventGap, EventKind, EventPage } from "@perdure/protocol";
+import { noSuchAgent } from "./no-such-agent.ts";
 import type { Clock } from "./ports/clock.ts";
 import type { Log } from "./ports/log.ts";
 import type { StateStore, StoredEvents } from "./ports/state-store.ts";
@@ -47,6 +48,16 @@ export class EventLog {
       this.#appended = Promise.withResolvers();
       if (this.#commits++ % COLLECT_EVERY === 0) void this.#collect();
     });
+  }
+
+  /** @param ref a name or an id @throws `agent_not_found` where it is no agent's, nor in what is kept of removed ones */
+  async assertTellsOf(tenant: string, ref: string): Promise<void> {
+    const { state } = this.#options;
+    const id = agentIdSchema.safeParse(ref);
+    const agent = id.success ? await state.agent(id.data) : await state.agentByName(tenant, ref);
+    if (agent?.tenant === tenant) return;
+    const kept = await state.events({ tenant, agents: [ref], kinds: null, after: 0, limit: 1 });
+    if (kept.events.length === 0) throw noSuchAgent(ref);
   }
 
   /** @param after the newest id that is known @throws `bad_request` for an id that is not there yet */

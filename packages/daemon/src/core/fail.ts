@@ -1,6 +1,7 @@
 /** Failure: named, with a way back, and with everything kept (I10). */
 import { PerdureError, type ErrorCode, type Failure } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
+import { wayBackOf } from "./legality.ts";
 import { engineLimits } from "./limit.ts";
 import { agentPaused, waitsForRoom } from "./no-room.ts";
 import type { Clock } from "./ports/clock.ts";
@@ -20,7 +21,7 @@ export async function fail(actor: Actor, reason: string, message: string): Promi
   const failure: Failure = {
     reason,
     message,
-    wayBack: wayBackOf(agent.name),
+    wayBack: wayBackOf(agent),
     atMs: parts.clock.nowMs(),
   };
   await actor.save({
@@ -37,11 +38,6 @@ export async function endMachine(actor: Actor, reason: string): Promise<void> {
   const { machine } = actor;
   actor.detach(reason);
   await machine?.kill();
-}
-
-/** How an agent comes back whose VM has ended. */
-function wayBackOf(name: string): string {
-  return `"perdure wake ${name}" recovers it; "perdure recover ${name} --from checkpoint|disk" chooses the cut`;
 }
 
 /** What a VM that ends under a verb breaks first arrives as one of these. */
@@ -67,7 +63,7 @@ export async function whyFailed(
   machine: Machine,
   during: string,
   error: unknown,
-  wayBack: string = wayBackOf(agent.name),
+  wayBack: string = wayBackOf(agent),
 ): Promise<PerdureError> {
   const known = PerdureError.from(error);
   if (ofSilence.includes(known.code) && waitsForRoom(machine)) {

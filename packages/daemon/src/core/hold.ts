@@ -1,8 +1,11 @@
 /** Holds and settings: what the owner says about an agent's rest. Stored in its row; its attendance looks at once. */
-import { PerdureError, restLimits, type Hold } from "@perdure/protocol";
+import { PerdureError, restLimits } from "@perdure/protocol";
+import type { Failure, Hold, OnCrash } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
+import type { Agent } from "./agent.ts";
 import type { Configure, HoldAwake } from "./command.ts";
 import { growDisk } from "./grow.ts";
+import { wayBackOf } from "./legality.ts";
 import { resized } from "./size.ts";
 
 /**
@@ -13,7 +16,7 @@ export async function configure(actor: Actor, command: Configure): Promise<void>
   const { onCrash, idleAfterMs, checkpointEveryMs, wakeAtMs } = command;
   await actor.save({
     ...resized(actor.agent, command),
-    ...(onCrash === undefined ? {} : { onCrash }),
+    ...(onCrash === undefined ? {} : { onCrash, failure: failureFor(actor.agent, onCrash) }),
     ...(idleAfterMs === undefined ? {} : { idleAfterMs }),
     ...(checkpointEveryMs === undefined ? {} : { checkpointEveryMs }),
     ...(wakeAtMs === undefined ? {} : { wakeAtMs }),
@@ -23,6 +26,11 @@ export async function configure(actor: Actor, command: Configure): Promise<void>
   await actor.step("grow.recorded");
   actor.lane.letCallsIn();
   await growDisk(actor);
+}
+
+/** What leads out of it depends on the setting. */
+function failureFor({ name, failure }: Agent, onCrash: OnCrash): Failure | null {
+  return failure === null ? null : { ...failure, wayBack: wayBackOf({ name, onCrash }) };
 }
 
 /** Holds the awake agent. Holds the lane. @throws `too_many` */
@@ -47,11 +55,16 @@ export async function hold(actor: Actor, { forMs, reason }: HoldAwake): Promise<
   return made;
 }
 
-/** Ends a hold before its time. Holds the lane. */
+/** Ends a hold before its time. Holds the lane. @throws `hold_not_found` */
 export async function endHold(actor: Actor, hold: number): Promise<void> {
-  const { holds } = actor.agent;
-  const left = holds.filter(({ id }) => id !== hold);
-  if (left.length === holds.length) return;
-  await actor.save({ holds: left });
+  const { holds, name } = actor.agent;
+  const nowMs = actor.parts.clock.nowMs();
+  const live = holds.filter(({ untilMs }) => untilMs > nowMs);
+  if (!live.some(({ id }) => id === hold)) {
+    throw new PerdureError("hold_not_found", `Agent "${name}" has no hold ${hold}`, {
+      hint: `"perdure show ${name}" lists those that it has; one whose time is over has ended by itself`,
+    });
+  }
+  await actor.save({ holds: live.filter(({ id }) => id !== hold) });
   actor.attendance?.nudge();
 }

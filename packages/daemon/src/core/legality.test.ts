@@ -1,5 +1,6 @@
 /** The table of verbs and states, whole: what is done, what is refused, and that each refusal leads on. */
-import { agentStateSchema, PerdureError, type AgentState } from "@perdure/protocol";
+import { agentStateSchema, PerdureError } from "@perdure/protocol";
+import type { AgentState, OnCrash } from "@perdure/protocol";
 import { describe, expect, test } from "vitest";
 import { sampleAgent } from "../../../../test/contract/state-store-sample.ts";
 import { ruleFor, type Rule, type Verb } from "./legality.ts";
@@ -33,9 +34,13 @@ const table: Readonly<Record<Verb, readonly [Outcome, Outcome, Outcome, Outcome,
 };
 const verbs = Object.keys(table) as Verb[];
 
-function outcomeOf(verb: Verb, state: AgentState): { outcome: string; error?: PerdureError } {
+function outcomeOf(
+  verb: Verb,
+  state: AgentState,
+  onCrash: OnCrash = "checkpoint",
+): { outcome: string; error?: PerdureError } {
   try {
-    return { outcome: ruleFor(verb, sampleAgent("a1", { state })) };
+    return { outcome: ruleFor(verb, sampleAgent("a1", { state, onCrash })) };
   } catch (error) {
     if (!(error instanceof PerdureError)) throw error;
     return { outcome: error.code, error };
@@ -58,6 +63,51 @@ describe.each(verbs)("%s", (verb) => {
   test("of a removed agent: it is not there", () => {
     expect(outcomeOf(verb, "removed").outcome).toBe("agent_not_found");
   });
+});
+
+/** What the commands that hints name are to this table, and the state each leaves. */
+const commands: Readonly<Record<string, readonly [Verb | null, AgentState | null]>> = {
+  why: [null, null],
+  wake: ["wake", "awake"],
+  start: ["start", "awake"],
+  restore: ["restore", "awake"],
+  recover: ["recover", "awake"],
+  release: ["release", "asleep"],
+  sleep: ["sleep", "asleep"],
+  stop: ["stop", "stopped"],
+};
+
+function commandsIn(hint: string | undefined): string[] {
+  return [...(hint ?? "").matchAll(/perdure (\w+) a1/g)].map(([, name = ""]) => name);
+}
+
+describe.each(["checkpoint", "ask"] as const)("what a refusal hints (onCrash: %s)", (onCrash) => {
+  const refusals = verbs.flatMap((verb) =>
+    settled
+      .map((state) => ({ verb, state, error: outcomeOf(verb, state, onCrash).error }))
+      .filter(({ error }) => error !== undefined),
+  );
+
+  test.each(refusals)(
+    "$verb while $state: is legal there, and leads on",
+    ({ verb, state, error }) => {
+      const named = commandsIn(error?.hint);
+      expect(named).not.toEqual([]);
+      const ends = named.flatMap((name) => {
+        const [step, end] = commands[name] ?? expect.fail(`The hint names "${name}"`);
+        if (step === null) return [];
+        const { outcome } = outcomeOf(step, state, onCrash);
+        expect(outcome, name).toBeOneOf(["does", "wakes", "recovers"]);
+        // A wake leaves the choice to the setting, which leaves it to the owner.
+        if (outcome === "recovers") expect(onCrash).not.toBe("ask");
+        return end === null ? [] : [end];
+      });
+      // What is not quarantined cannot come to be released.
+      if (verb === "release" && state !== "failed") expect(ends).toEqual([]);
+      else if (verb !== "release")
+        expect(ends.some((end) => outcomeOf(verb, end).error === undefined)).toBe(true);
+    },
+  );
 });
 
 test("the states without a column are the transitional ones, and the removed", () => {

@@ -83,7 +83,7 @@ export function ruleFor(verb: Verb, agent: Agent): Exclude<Rule, "refuses"> {
     `Cannot ${verb === "call" ? "call into" : verb} agent "${agent.name}": state is ${agent.state}${
       agent.failure === null ? "" : ` (${agent.failure.reason}: ${agent.failure.message})`
     }`,
-    { hint: wayOut(agent.name, state) },
+    { hint: wayOut(agent, state, verb) },
   );
 }
 
@@ -104,10 +104,15 @@ function settled(state: AgentState): SettledState | null {
   }
 }
 
-function wayOut(name: string, state: SettledState): string {
+/** What is legal now, and makes the verb legal where anything does. */
+function wayOut(agent: Agent, state: SettledState, verb: Verb): string {
+  const { name } = agent;
+  if (verb === "release" && state !== "failed") {
+    return `Only a quarantined agent is released; "perdure why ${name}" says what holds this one`;
+  }
   switch (state) {
     case "awake":
-      return `"perdure sleep ${name}" or "perdure stop ${name}" first`;
+      return `"perdure restore ${name} CHECKPOINT" takes it back to a checkpoint as it is; "perdure sleep ${name}" or "perdure stop ${name}" first to recover it`;
     case "asleep":
       return `"perdure wake ${name}" first`;
     case "stopped":
@@ -115,6 +120,12 @@ function wayOut(name: string, state: SettledState): string {
     case "quarantined":
       return `"perdure release ${name}" lets it go on as it is; "perdure recover ${name} --from checkpoint|disk" begins anew from a cut`;
     case "failed":
-      return `"perdure wake ${name}" or "perdure recover ${name} --from checkpoint|disk" leads out`;
+      return wayBackOf(agent);
   }
+}
+
+/** How an agent comes back whose VM has ended. Where its owner chooses the cut, a wake does not. */
+export function wayBackOf({ name, onCrash }: Pick<Agent, "name" | "onCrash">): string {
+  const chooses = `"perdure recover ${name} --from checkpoint|disk" chooses the cut`;
+  return onCrash === "ask" ? chooses : `"perdure wake ${name}" recovers it; ${chooses}`;
 }

@@ -270,7 +270,7 @@ function assertMayContinue({ agent: { name } }: Actor, { checks, verdict }: Wake
     "agent_quarantined",
     `The wake gate refused to let agent "${name}" out: ${why.join(" ")}`,
     {
-      hint: `"perdure report ${name}" says more; "perdure release ${name}", "recover" or "restore" lead out`,
+      hint: `"perdure report ${name}" says more; "perdure release ${name}", "perdure recover ${name} --from checkpoint|disk" or "perdure restore ${name} CHECKPOINT" lead out`,
     },
   );
 }

@@ -76,10 +76,25 @@ describe("idle", () => {
     await world.execute(verb("sleep", "a1"));
     const { id } = await world.execute(hold(3_600_000));
     expect(await stateAfter(120_000)).toBe("awake");
-    await world.execute({ kind: "end-hold", ...target, hold: id });
+    const ended = { kind: "end-hold", ...target, hold: id } as const;
+    await world.execute(ended);
+    await expect(world.execute(ended)).rejects.toMatchObject({ code: "hold_not_found" });
     expect(await stateAfter(100_000)).toBe("asleep");
     for (let i = 0; i < 16; i++) await world.execute(hold(3_600_000));
     await expect(world.execute(hold(3_600_000))).rejects.toMatchObject({ code: "too_many" });
+  });
+
+  test("a hold that never was, or whose time is over, cannot be ended", async () => {
+    await world.execute(create("a1"));
+    const none = { kind: "end-hold", ...target, hold: 99 } as const;
+    await expect(world.execute(none)).rejects.toMatchObject({
+      code: "hold_not_found",
+      message: 'Agent "a1" has no hold 99',
+    });
+    const { id } = await world.execute(hold(10_000));
+    await world.time.advance(11_000);
+    const over = { ...none, hold: id };
+    await expect(world.execute(over)).rejects.toMatchObject({ code: "hold_not_found" });
   });
 
   test("a forked agent inherits no hold", async () => {

@@ -29,7 +29,7 @@ export async function wake(actor: Actor): Promise<WakeReport> {
     throw new PerdureError(
       "checkpoint_continued",
       `Cannot wake agent "${name}" from ${head.checkpoint}: it was already let out from it`,
-      { hint: `"perdure recover ${name}" begins a new, numbered continuation` },
+      { hint: `"perdure recover ${name} --from checkpoint" begins a new, numbered continuation` },
     );
   }
   const continuation = { route: "wake", fallback: "asleep", otherCut: null } as const;

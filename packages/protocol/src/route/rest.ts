@@ -45,7 +45,7 @@ export const restRoutes = {
   endHold: {
     method: "DELETE",
     path: "/v1/agents/:agent/holds/:hold",
-    summary: "End a hold before its time; does nothing where it has ended.",
+    summary: "End a hold before its time.",
     params: z.object({ agent: agentRefSchema, hold: holdRefSchema }),
     status: 200,
     answers: [json(agentViewSchema)],
