@@ -7,7 +7,7 @@
  * `PERDURE_CASE=<verb>[+<verb>]:<fault>:<ms>,…` runs those instead, each as often.
  */
 import { readFileSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vitest";
 import { Perdure, PerdureError } from "@perdure/sdk";
 import type { AgentView } from "@perdure/protocol";
 import { seed } from "../crash/scene.ts";
@@ -106,6 +106,7 @@ describe(`chaos, seed ${seed}, ${JSON.stringify(settings)}`, () => {
   });
 
   test.each(drawn)("$title", { timeout: 900_000 }, async (round) => {
+    onTestFailed(() => console.error(`The daemon's last words:\n${under.logTail}`));
     const subject = await ready(round.agent);
     const before = await mark(under, subject, round.number + 1);
     const { client } = under;

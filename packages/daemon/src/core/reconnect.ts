@@ -11,9 +11,13 @@ import type { GuestLink } from "./ports/guest-link.ts";
 import type { Machine } from "./ports/substrate.ts";
 import { checkClock } from "./wake-gate.ts";
 
-/** Connects, syncs, sets the clock, thaws; the actor holds the link. @throws the link's errors */
+/**
+ * Lets its CPUs run, should they stand still, connects, syncs, sets the clock, thaws; the actor holds the link.
+ * @throws the link's errors, `machine_failed`
+ */
 export async function connectAgain(actor: Actor): Promise<GuestLink> {
   const machine = actor.requireMachine();
+  await machine.run();
   const link = await actor.parts.links.connect(machine.linkPath);
   const unwatch = closeAtStandstill(machine, link);
   try {

@@ -161,6 +161,16 @@ describe("a step of a sleep that fails", () => {
     await expectSleepsNow();
   });
 
+  test("a call right after such a checkpoint is answered as soon as the VM process is", async () => {
+    world.faults.fail("machine.saveDevices");
+    world.faults.fail("machine.run");
+    await expect(world.execute(checkpoint("a1", "c"))).rejects.toMatchObject({
+      code: "machine_failed",
+    });
+    await expectAwakeAndWell();
+    await expectSleepsNow();
+  });
+
   test("a thaw that is not answered once leaves no frozen agent after a checkpoint", async () => {
     world.faults.fail("link.thaw", "guest_timeout");
     await world.execute(checkpoint("a1", "c")).catch(() => undefined);

@@ -261,8 +261,12 @@ async function captureRunning(
     link.release();
     return { machine: cut, clean };
   } catch (error) {
-    // Where it has crashed, its own event says so; where its process does not answer, it may yet.
-    await goOn(actor, machine).catch(() => runAgain(actor));
+    // Where it has crashed, its own event says so; where its process does not answer, it may yet. Whoever calls
+    // before it is tried again connects anew, and that does the same.
+    await goOn(actor, machine).catch(() => {
+      link.close("its VM process did not answer");
+      runAgain(actor);
+    });
     // An empty layer that stays recorded costs nothing but length.
     if (!mayBeSwitched) await takeBack().catch(() => undefined);
     throw error;
