@@ -6,7 +6,7 @@ import { download, isFolder as isLocalFolder, upload } from "../file-copy.ts";
 import type { FolderCopy } from "../folder-archive.ts";
 import { downloadFolder, uploadFolder } from "../folder-copy.ts";
 import { given } from "../given.ts";
-import { createMeter } from "../meter.ts";
+import { beginProgress } from "../progress.ts";
 import { parseMode, parsePlace } from "../place.ts";
 import type { Place } from "../place.ts";
 import { formatSize } from "../quantity.ts";
@@ -95,19 +95,19 @@ async function copyFolder(
   to: Place,
   { user }: CpOptions,
 ): Promise<number> {
-  const meter = createMeter(json, `Copying to "${to.path}"`);
+  const progress = beginProgress(json, `Copying to "${to.path}"`);
   const stop = new AbortController();
   for (const name of ["SIGINT", "SIGTERM"] as const) process.once(name, () => stop.abort());
   const settings = {
     ...given({ user }),
-    progress: (bytes: number) => meter.show(formatSize(bytes)),
+    progress: (bytes: number) => progress.show(formatSize(bytes)),
     signal: stop.signal,
   };
   const copying =
     from.agent === undefined
       ? uploadFolder(perdure, from.path, { agent: to.agent ?? "", path: to.path }, settings)
       : downloadFolder(perdure, { agent: from.agent, path: from.path }, to.path, settings);
-  const copied = await copying.finally(() => meter.clear());
+  const copied = await copying.finally(() => progress.end());
   print(copied, process.stderr.isTTY ? `${words(copied)}\n` : "");
   if (!json) for (const line of leftOutLines(copied)) process.stderr.write(line);
   return 0;

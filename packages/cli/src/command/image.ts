@@ -2,7 +2,7 @@
 import type { Command } from "commander";
 import type { ImageView } from "@perdure/sdk";
 import { openArchive, readRecipe } from "../image-file.ts";
-import { createMeter } from "../meter.ts";
+import { beginProgress } from "../progress.ts";
 import { formatDuration, formatSize } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -50,18 +50,18 @@ function addImport(image: Command): void {
   addSharedOptions(command).action(async (archive: string, options: ImportOptions) => {
     const { name, ref, start } = options;
     await withSession(options, async ({ perdure, json, print }) => {
-      const meter = createMeter(json, `Importing image "${name}"`);
-      const onProgress = (message: string): void => meter.show(message);
+      const progress = beginProgress(json, `Importing image "${name}"`);
+      const onProgress = (message: string): void => progress.show(message);
       await using source = await openArchive(archive, (bytes) =>
-        meter.show(`${formatSize(bytes)} sent`),
+        progress.show(`${formatSize(bytes)} sent`),
       );
       try {
         const settings = { start, onProgress, ...(ref === undefined ? {} : { ref }) };
         const made = await perdure.images.import(name, source.bytes, settings);
-        meter.clear();
+        progress.end();
         print(made, madeText(name, made));
       } finally {
-        meter.clear();
+        progress.end();
       }
       return 0;
     });
@@ -83,14 +83,14 @@ function addBuild(image: Command): void {
     const { name } = options;
     const wanted = recipe === "debian" ? {} : await readRecipe(recipe);
     await withSession(options, async ({ perdure, json, print }) => {
-      const meter = createMeter(json, `Building image "${name}"`);
+      const progress = beginProgress(json, `Building image "${name}"`);
       try {
-        const onProgress = (message: string): void => meter.show(message);
+        const onProgress = (message: string): void => progress.show(message);
         const made = await perdure.images.build(name, wanted, { onProgress });
-        meter.clear();
+        progress.end();
         print(made, madeText(name, made));
       } finally {
-        meter.clear();
+        progress.end();
       }
       return 0;
     });

@@ -7,8 +7,8 @@ import { PerdureError } from "@perdure/sdk";
 import type { ImportResponse } from "@perdure/sdk";
 import { localError } from "@perdure/sdk/local-error";
 import { save } from "../file-copy.ts";
-import { createMeter } from "../meter.ts";
-import type { Meter } from "../meter.ts";
+import { beginProgress } from "../progress.ts";
+import type { Progress } from "../progress.ts";
 import { counted, readHere } from "../passing-bytes.ts";
 import { formatSize } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
@@ -60,17 +60,20 @@ function addExportCommand(program: Command): void {
     }
     const passphrase = await passphraseOf(options);
     await withSession(options, async ({ perdure, json, print }) => {
-      const file = await perdure.export(agent, {
+      const wanted = {
         ...(checkpoint === undefined ? {} : { checkpoint }),
         ...(all === true ? { all } : {}),
         ...(withoutImage === true ? { withoutImage } : {}),
         ...(inClear === true ? { inClear } : {}),
         ...passphrase,
-      });
-      const meter = createMeter(json, `Exporting agent "${agent}"`);
-      const bytes = await toFile(file.bytes, output, meter);
-      const facts = { output, bytes, signer: file.signer };
-      const text = `Agent "${agent}" is in "${output}": ${formatSize(bytes)}, signed by ${file.signer}\n`;
+      };
+      const progress = beginProgress(json, `Exporting agent "${agent}"`);
+      const { bytes, signer } = await perdure
+        .export(agent, wanted)
+        .then(async (file) => ({ ...file, bytes: await toFile(file.bytes, output, progress) }))
+        .finally(() => progress.end());
+      const facts = { output, bytes, signer };
+      const text = `Agent "${agent}" is in "${output}": ${formatSize(bytes)}, signed by ${signer}\n`;
       if (output === "-") process.stderr.write(json ? "" : text);
       else print(facts, text);
       return 0;
@@ -94,14 +97,14 @@ function addImportCommand(program: Command): void {
   addSharedOptions(command).action(async (path: string, options: Options) => {
     const passphrase = await passphraseOf(options);
     await withSession(options, async ({ perdure, json, print }) => {
-      const meter = createMeter(json, `Importing agent "${options.name}"`);
+      const progress = beginProgress(json, `Importing agent "${options.name}"`);
       try {
-        const bytes = counted(fromFile(path), (count) => meter.show(formatSize(count)));
+        const bytes = counted(fromFile(path), (count) => progress.show(formatSize(count)));
         const answer = await perdure.import(options.name, bytes, passphrase);
-        meter.clear();
+        progress.end();
         print(answer, describe(answer));
       } finally {
-        meter.clear();
+        progress.end();
       }
       return 0;
     });
@@ -122,18 +125,16 @@ function describe({ agent, checkpoints, from }: ImportResponse): string {
 async function toFile(
   chunks: AsyncIterable<Uint8Array>,
   path: string,
-  meter: Meter,
+  progress: Progress,
 ): Promise<number> {
   let count = 0;
   const passing = (): AsyncIterable<Uint8Array> =>
-    counted(chunks, (bytes) => meter.show(formatSize((count = bytes))));
+    counted(chunks, (bytes) => progress.show(formatSize((count = bytes))));
   try {
     if (path === "-") await pipeline(passing, process.stdout, { end: false });
     else await save(passing, path, 0o600);
   } catch (error) {
     throw brokenOff(localError(`write "${path}" on this host`, error));
-  } finally {
-    meter.clear();
   }
   return count;
 }

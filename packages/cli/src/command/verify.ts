@@ -1,7 +1,7 @@
 /** `verify`: whether what an agent has stored is still what was written. */
 import type { Command } from "commander";
 import type { VerifiedCheckpoint, VerifiedPart, Verification } from "@perdure/sdk";
-import { createMeter } from "../meter.ts";
+import { beginProgress } from "../progress.ts";
 import { formatSize } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -48,13 +48,13 @@ async function collect(
 ): Promise<Result> {
   const checkpoints: VerifiedCheckpoint[] = [];
   const counts = { good: 0, damaged: 0, gone: 0 };
-  const meter = createMeter(json, `Verifying agent "${agent}"`);
+  const progress = beginProgress(json, `Verifying agent "${agent}"`);
   try {
     for await (const event of events) {
       switch (event.type) {
         case "progress": {
           const { checkpoint, readBytes, totalBytes } = event;
-          meter.show(`${checkpoint}: ${formatSize(readBytes)} of ${formatSize(totalBytes)}`);
+          progress.show(`${checkpoint}: ${formatSize(readBytes)} of ${formatSize(totalBytes)}`);
           break;
         }
         case "checkpoint": {
@@ -69,7 +69,7 @@ async function collect(
       }
     }
   } finally {
-    meter.clear();
+    progress.end();
   }
   return { checkpoints, ...counts };
 }
