@@ -48,6 +48,17 @@ function errorsPage(): string {
     "|---|---|---|---|",
     ...codes,
     "",
+    "## Exit codes",
+    "",
+    "| `perdure`, `perdured` | |",
+    "|---|---|",
+    "| 0 | it is done |",
+    "| 1 | something failed, or cannot be now; `verify`: something is damaged; `doctor`: the host is not ready |",
+    "| 2 | a wrong call: no such option, or a value that is malformed or out of range, whoever found that (`bad_request`) |",
+    "",
+    "`exec` and `shell` end as the program inside ends, and with 125 where Perdure failed or was called wrongly, 126 where",
+    "the program cannot be run, 127 where it was not found.",
+    "",
   ].join("\n");
 }
 

@@ -1,6 +1,6 @@
 /**
- * Exit codes of `perdure`: 0, 1 where something failed, 2 where it was called wrongly. `exec` and
- * `shell` end as the program inside ends, and their own failures have the codes that `env`, `timeout` and `docker` use.
+ * Exit codes of `perdure`: 0, 1 where something failed, 2 where it was called wrongly, whoever found that: an
+ * option that there is not, or a value that is malformed or out of range (`bad_request`). `exec` and `shell` end as the program inside ends, and their own failures have the codes that `env`, `timeout` and `docker` use.
  */
 import { CommanderError } from "commander";
 import { PerdureError } from "@perdure/sdk";
@@ -14,8 +14,10 @@ const PROGRAM_NOT_FOUND = 127;
 
 /** For what `verb`, the first word of the command line, has thrown. */
 export function failureCode(error: unknown, verb: string | undefined): number {
-  const isUsage = error instanceof CommanderError;
-  if (isUsage && error.exitCode === 0) return 0;
+  if (error instanceof CommanderError && error.exitCode === 0) return 0;
+  const isUsage =
+    error instanceof CommanderError ||
+    (error instanceof PerdureError && error.code === "bad_request");
   if (verb !== "exec" && verb !== "shell") return isUsage ? USAGE : FAILED;
   if (!(error instanceof PerdureError) || error.code !== "exec_failed") return EXEC_FAILED;
   return isNotFound(error) ? PROGRAM_NOT_FOUND : CANNOT_RUN;

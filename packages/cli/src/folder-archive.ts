@@ -240,5 +240,5 @@ async function* plain(archive: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
 }
 
 function notAnArchive(reason: string): PerdureError {
-  return new PerdureError("bad_request", `What came out of the agent is no tar archive: ${reason}`);
+  return new PerdureError("guest_error", `What came out of the agent is no tar archive: ${reason}`);
 }

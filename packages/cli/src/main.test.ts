@@ -365,15 +365,23 @@ describe("failures", () => {
     still.close();
   });
 
-  it.each<[string[]]>([[[]], [["frobnicate"]], [["create", "a1", "--memory", "lots"]], [["show"]]])(
-    "takes %j for a wrong call: exit code 2, nothing on stdout, nothing done",
-    async (args) => {
-      const { code, stdout, stderr } = await run(args);
-      expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
-      expect(stderr).not.toBe("");
-      expect(commands.executed).toEqual([]);
-    },
-  );
+  it.each<[string[]]>([
+    [[]],
+    [["frobnicate"]],
+    [["create", "a1", "--memory", "lots"]],
+    [["show"]],
+    [["create", "a1", "--memory", "3"]],
+    [["create", "a1", "--cpus", "0"]],
+    [["create", "a1", "--cpus", "99"]],
+    [["create", "A_1"]],
+    [["list", "--home", ""]],
+    [["import", "x", "--name", "a1", "--passphrase-file", "/dev/null"]],
+  ])("takes %j for a wrong call: exit code 2, nothing on stdout, nothing done", async (args) => {
+    const { code, stdout, stderr } = await run(args);
+    expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+    expect(stderr).not.toBe("");
+    expect(commands.executed).toEqual([]);
+  });
 
   it("tells programs what was wrong with the call as JSON", async () => {
     const { code, stdout, stderr } = await run(["create", "--json", "a1", "--cpus", "0"]);

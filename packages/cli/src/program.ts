@@ -39,7 +39,8 @@ export function createProgram(json: boolean): Command {
       "after",
       "\nExamples:\n  perdure create builder\n  perdure exec builder -- sh -c 'echo hello > note'\n" +
         "  perdure sleep builder\n  perdure exec builder cat note\n\n" +
-        "A daemon is started where none answers (PERDURE_AUTOSTART=0: not).",
+        "A daemon is started where none answers (PERDURE_AUTOSTART=0: not).\n" +
+        "Exit codes: 0, 1 where something failed, 2 for a wrong call; of a program inside: exec --help.",
     );
   addCreateCommand(program);
   addListCommand(program);

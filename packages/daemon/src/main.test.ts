@@ -33,12 +33,24 @@ test.each([
   ["--images", "/proc/1/perdure", /^perdured: Cannot make the images directory .*ENOENT/],
 ])("%s %s is a typed error on one line with a hint, at once", (option, path, line) => {
   const { status, stderr } = perdured(option, path);
-  expect(status).toBe(1);
+  expect(status).toBe(path === "/etc/passwd" ? 2 : 1);
   const [said, hint, ...rest] = stderr.split("\n");
   expect(said).toMatch(line);
   expect(hint).toMatch(/^Hint: .*--(home|images)/);
   expect(rest).toEqual([""]);
   if (path !== "/etc/passwd") expect(existsSync(path)).toBe(false);
+});
+
+test.each([
+  ["--spares", "many"],
+  ["--idle-after", "soon"],
+  ["--accelerator", "gpu"],
+  ["--listen", "nowhere"],
+  ["--colour", "red"],
+])("%s %s is a wrong call: exit code 2, with the code and a word that helps", (option, value) => {
+  const { status, stderr } = perdured(option, value);
+  expect(status).toBe(2);
+  expect(stderr).toMatch(new RegExp(`^perdured: .*${option}.* \\(bad_request\\)\n`));
 });
 
 test("a second daemon of a data directory is told the process that holds it", () => {

@@ -189,13 +189,22 @@ function durationFrom(
   );
 }
 
+/** What `parseArgs` throws. */
+function isWrongCall(error: unknown): error is Error {
+  return (
+    error instanceof Error && /^ERR_PARSE_ARGS_/.test(String((error as { code?: unknown }).code))
+  );
+}
+
 try {
   await main();
 } catch (error) {
-  const { code, message, hint } = PerdureError.from(error);
+  const { code, message, hint } = isWrongCall(error)
+    ? new PerdureError("bad_request", error.message, { hint: "Option --help shows what there is." })
+    : PerdureError.from(error);
   process.stderr.write(
     `perdured: ${message} (${code})\n${hint === undefined ? "" : `Hint: ${hint}\n`}`,
   );
   // What was opened before it failed would keep the process, and its lock on the data, alive.
-  process.exit(1);
+  process.exit(code === "bad_request" ? 2 : 1);
 }
