@@ -4,6 +4,7 @@ import { parseArgs } from "node:util";
 import { durationMs, PerdureError, restLimits } from "@perdure/protocol";
 import { daemonPaths } from "@perdure/sdk";
 import { makeFolder, makeFolders } from "@perdure/sdk/data-folder";
+import { daemonSettingsHelp } from "@perdure/sdk/setting";
 import type { TcpListen } from "./api/tcp.ts";
 import { crashPointFrom } from "./crash-point.ts";
 import { openDaemon } from "./daemon.ts";
@@ -14,29 +15,16 @@ import { listenFrom } from "./api/listen-option.ts";
 import type { ListenOptions } from "./api/listen-option.ts";
 import { createLog } from "./log.ts";
 
-const usage = `Usage: perdured [--home DIR] [--socket PATH] [--images DIR] [--accelerator auto|tcg|kvm] [--spares N] [--own-base-above MIB|never]
+const usage = `Usage: perdured [OPTION]...
 
-The daemon behind the "perdure" command, which starts it when none runs.
+The daemon behind the "perdure" command, which starts it when none runs. In brackets: the variable that
+says the same, and what holds where neither does.
 
-  --home         data directory (PERDURE_HOME; /var/lib/perdure as root)
-  --socket       unix socket to listen on (PERDURE_SOCKET; <home>/run/perdure.sock)
-  --images       images and templates (PERDURE_IMAGES; <default home>/images)
-  --accelerator  auto tries KVM with a probe boot (PERDURE_ACCELERATOR; auto)
-  --spares       VM processes kept ready per kind of VM, 0 to 16 (PERDURE_SPARES; 1)
-  --own-base-above  changed memory, in MiB, above which a sleep writes the agent a memory base of its own, which
-                 is quicker to wake from and not encrypted; "never": it does not (PERDURE_OWN_BASE_ABOVE;
-                 what this host was measured at)
-  --idle-after   how long an agent is idle before it is put to sleep, where its create says nothing else, as in
-                 30s or 10m; "never" (PERDURE_IDLE_AFTER; 60s)
-  --checkpoint-every  how often an awake agent is checkpointed while something changes, where its create says
-                 nothing else; "never" (PERDURE_CHECKPOINT_EVERY; 60s)
-  --listen       HOST:PORT to listen on, too, for callers with API keys ("perdure key create"); a port alone is
-                 of this host (PERDURE_LISTEN; none)
-  --tls-cert, --tls-key  PEM files for --listen (PERDURE_TLS_CERT, PERDURE_TLS_KEY; none: in the clear)
-  --insecure-listen  listen beyond this host without TLS all the same
-  --cors-origin  origin of pages that browsers may call from; may be given again (PERDURE_CORS_ORIGIN, with
-                 commas between; none)
-  --verbose      log every request
+${daemonSettingsHelp("option")}
+  --insecure-listen
+      listen beyond this host without TLS all the same
+  --verbose
+      log every request
 `;
 
 async function main(): Promise<void> {

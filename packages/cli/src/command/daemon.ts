@@ -3,6 +3,7 @@ import { setTimeout } from "node:timers/promises";
 import type { Command } from "commander";
 import { Perdure, PerdureError } from "@perdure/sdk";
 import type { Health } from "@perdure/sdk";
+import { daemonSettingsHelp } from "@perdure/sdk/setting";
 import { askDaemon } from "../daemon-health.ts";
 import { startDaemon } from "../daemon-start.ts";
 import { during } from "../progress.ts";
@@ -26,7 +27,11 @@ export function addDaemonCommands(program: Command): void {
   const start = daemon
     .command("start")
     .description("start a daemon in the background, unless one answers")
-    .addHelpText("after", "\nExample:\n  perdure daemon start --home /srv/perdure");
+    .addHelpText(
+      "after",
+      "\nExample:\n  perdure daemon start --home /srv/perdure" +
+        `\n\nVariables that it reads:\n${daemonSettingsHelp("variable")}`,
+    );
   addDaemonOptions(start).action(async (options: SharedOptions) => {
     const paths = pathsOf(options);
     await using perdure = new Perdure({ socketPath: paths.socket });

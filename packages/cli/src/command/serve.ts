@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import { constants } from "node:os";
 import type { Command } from "commander";
 import { makeFolders } from "@perdure/sdk/data-folder";
+import { daemonSettingsHelp } from "@perdure/sdk/setting";
 import { daemonArguments, daemonProgram } from "../daemon-start.ts";
 import { addDaemonOptions, pathsOf } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -29,7 +30,8 @@ export function addServeCommand(program: Command): void {
     .addHelpText(
       "after",
       "\nExamples:\n  perdure serve --home /srv/perdure\n" +
-        "  perdure serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem",
+        "  perdure serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem" +
+        `\n\nVariables that it reads:\n${daemonSettingsHelp("variable")}`,
     );
   addDaemonOptions(command).action(async (options: ServeOptions) => {
     process.exitCode = await runInForeground(options);
