@@ -143,7 +143,7 @@ describe("folders of an agent", () => {
     await under.sh("f", "mv /usr/bin/rat /usr/bin/tar");
     expect(json(stderr)).toMatchObject({
       code: "exec_failed",
-      hint: "Folders are copied by the tar of the agent's image; install one in it.",
+      hint: "Folders are copied by the shell and the tar of the agent's image; install them in it.",
     });
   });
 

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { lstat, mkdir, rename, rm } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
 import { PerdureError } from "@perdure/sdk";
-import type { Attachment, ErrorCode, Perdure, ProcessHandle } from "@perdure/sdk";
+import type { Attachment, ErrorCode, Output, Perdure, ProcessHandle } from "@perdure/sdk";
 import { localError } from "@perdure/sdk/local-error";
 import { emptyFolderCopy, packFolder, unpackFolder } from "./folder-archive.ts";
 import type { FolderCopy } from "./folder-archive.ts";
@@ -25,6 +25,21 @@ const CHANGED = /: (file changed as we read it|File removed before we read it)$/
 const NOT_KNOWN = "Ignoring unknown extended header";
 /** So long a guest has to end its tar. */
 const END_MS = 5_000;
+
+/**
+ * Unpacks its stdin in the folder it is in, `$0`. Where whoever copies is gone, tar and what it unpacked go, too:
+ * an archive that only ends may look whole.
+ */
+const UNPACK = `exec 3<&0
+tar -x -p -o -f - <&3 3<&- &
+gone() { kill -9 $! 2>&-; wait $!; cd /; rm -rf -- "$0"; exit 1; }
+trap gone HUP
+wait $!
+code=$?
+[ $code -lt 128 ] || gone
+exit $code`;
+/** Of a shell that finds no such program. */
+const NOT_FOUND = 127;
 
 const reasons: readonly (readonly [string, ErrorCode])[] = [
   ["No space left on device", "disk_full"],
@@ -59,7 +74,7 @@ export async function uploadFolder(
     .makeFolder(agent, draft, { ...user, mode: 0o700 })
     .catch(explained(`write "${target}" in agent "${agent}"`));
   try {
-    const argv = ["tar", "-x", "-p", "-o", "-f", "-"];
+    const argv = ["sh", "-c", UNPACK, draft];
     await using tar = await Tar.start(perdure, agent, argv, {
       request: { ...user, cwd: draft, stdin: true },
       ...settings,
@@ -97,8 +112,10 @@ async function withoutDraft(
 ): Promise<unknown> {
   const { code, message, details } = PerdureError.from(error);
   if (code !== "interrupted") {
+    const isGone = (problem: unknown): boolean =>
+      PerdureError.from(problem).code === "path_not_found";
     const removing = perdure.removePath(agent, path, { ...user, recursive: true });
-    if (await removing.then(() => true).catch(() => false)) return error;
+    if (await removing.then(() => true).catch(isGone)) return error;
   }
   const hint = `\`perdure file remove ${agent}:${path} --recursive\` removes what was begun.`;
   return new PerdureError(code, message, { hint, details, cause: error });
@@ -207,12 +224,9 @@ class Tar implements AsyncDisposable {
     const bounded = { ...request, env: { LC_ALL: "C" }, timeoutMs: AWAKE_MS_MAX };
     const handle = await perdure.exec(agent, argv, bounded).catch((error: unknown) => {
       if (!(error instanceof PerdureError) || error.code !== "exec_failed") throw error;
-      throw new PerdureError(error.code, `Cannot start tar in agent "${agent}": ${error.message}`, {
-        hint: "Folders are copied by the tar of the agent's image; install one in it.",
-        cause: error,
-      });
+      throw notStarted(agent, error.message, error);
     });
-    const attached = await handle.attach().catch(async (error: unknown) => {
+    const attached = await handle.attach({ hangsUp: true }).catch(async (error: unknown) => {
       await end(handle);
       throw error;
     });
@@ -247,7 +261,7 @@ class Tar implements AsyncDisposable {
 
   /** Its stdout. @throws where it did not end well, behind the last byte */
   async *output(): AsyncGenerator<Uint8Array> {
-    for await (const event of this.#attached) {
+    for await (const event of this.#events()) {
       switch (event.type) {
         case "output":
           if (event.stream === "stdout") yield event.bytes;
@@ -260,11 +274,24 @@ class Tar implements AsyncDisposable {
           throw interrupted(event.reason);
         case "exit":
           this.#runs = false;
+          if (event.exitCode === NOT_FOUND) {
+            throw notStarted(this.#attached.agent, quoted(this.#lines()[0] ?? ""));
+          }
           if (event.exitCode !== 0 && !this.#onlySawChanges(event.exitCode)) throw this.#failure();
           return;
       }
     }
     throw this.#signal.aborted ? stopped() : interrupted("the connection ended");
+  }
+
+  /** A copy is not gone on with: what broke off says nothing of an offset. */
+  async *#events(): AsyncGenerator<Output> {
+    try {
+      yield* this.#attached;
+    } catch (error) {
+      const known = PerdureError.from(error);
+      throw known.code === "interrupted" ? interrupted("the connection ended") : error;
+    }
   }
 
   /** Until it has ended. @throws where it did not end well */
@@ -292,6 +319,13 @@ class Tar implements AsyncDisposable {
     const reason = line === "" ? "it was ended" : quoted(line.slice(0, LINE_MAX));
     return new PerdureError(known?.[1] ?? "guest_error", `tar in the agent failed: ${reason}`);
   }
+}
+
+function notStarted(agent: string, reason: string, cause?: unknown): PerdureError {
+  return new PerdureError("exec_failed", `Cannot start tar in agent "${agent}": ${reason}`, {
+    hint: "Folders are copied by the shell and the tar of the agent's image; install them in it.",
+    cause,
+  });
 }
 
 function stopped(): PerdureError {

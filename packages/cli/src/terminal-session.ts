@@ -32,6 +32,10 @@ export async function runOnTerminal(
     terminal.restore(!isOver);
     return tell(attachment, end);
   } catch (error) {
+    if (error instanceof PerdureError && error.code === "interrupted") {
+      const { code, message, details } = error;
+      throw new PerdureError(code, message, { details, hint: againOf(attachment), cause: error });
+    }
     if (!isBrokenPipe(error)) throw error;
     return 128 + constants.signals.SIGPIPE;
   } finally {
@@ -68,8 +72,8 @@ async function show(attachment: Attachment): Promise<End> {
 }
 
 function tell(attachment: Attachment, end: End): number {
-  const { agent, process: number, offset } = attachment;
-  const again = `\`perdure shell ${agent} --attach ${number} --offset ${offset}\` goes on with it.`;
+  const { agent } = attachment;
+  const again = againOf(attachment);
   switch (end.type) {
     case "exit":
       return exitCode(end);
@@ -89,6 +93,10 @@ function tell(attachment: Attachment, end: End): number {
       return EXEC_FAILED;
     }
   }
+}
+
+function againOf({ agent, process: number, offset }: Attachment): string {
+  return `\`perdure shell ${agent} --attach ${number} --offset ${offset}\` goes on with it.`;
 }
 
 function exitCode({ exitCode: code, signal, timedOut }: Exit): number {

@@ -57,7 +57,7 @@ const wholeNumber = z
   .regex(/^[0-9]{1,15}$/, "must be a whole number")
   .transform(Number);
 
-/** `GET …/processes/:process/attach?offset=&window=&wakes=` */
+/** `GET …/processes/:process/attach?offset=&window=&wakes=&hangsUp=` */
 export const attachQuerySchema = z.strictObject({
   /** Of the first byte of output that is wanted. */
   offset: wholeNumber.default(0),
@@ -70,6 +70,11 @@ export const attachQuerySchema = z.strictObject({
     .optional(),
   /** `false`: an agent that is asleep is not woken, but answered as `agent_state`. */
   wakes: flag("true"),
+  /**
+   * `true`: where the connection ends before the program has, the program and all that it started get SIGHUP. Not
+   * where the daemon or the agent ends it.
+   */
+  hangsUp: flag("false"),
 });
 
 /** Answered by `done` or `refused` with the same number. */

@@ -274,10 +274,12 @@ export class Attachment implements AsyncIterable<Output> {
   }
 
   #close(): void {
+    const { agent, process } = this;
+    const offset = this.#offset;
     this.#end(
       new PerdureError("interrupted", "The connection ended before the program did", {
-        hint: `Attach again from offset ${this.#offset}.`,
-        details: { offset: this.#offset },
+        hint: `Attach again to process ${process} of agent "${agent}" from offset ${offset}.`,
+        details: { offset },
       }),
     );
   }
@@ -320,4 +322,9 @@ export interface AttachOptions extends CallOptions {
   readonly offset?: number;
   /** false: `agent_state` where the agent is asleep, in place of waking it. */
   readonly wakes?: boolean;
+  /**
+   * true: where the connection ends before the program has, because this process does or closes it, the program
+   * and all that it started get SIGHUP.
+   */
+  readonly hangsUp?: boolean;
 }

@@ -126,11 +126,11 @@ export class ProcessHandle {
    *   if (event.type === "output") console.log(new TextDecoder().decode(event.bytes));
    * }
    */
-  attach({ offset = 0, wakes, signal }: AttachOptions = {}): Promise<Attachment> {
+  attach({ offset = 0, wakes, hangsUp, signal }: AttachOptions = {}): Promise<Attachment> {
     const { path } = this.#to(routes.attach);
     return Attachment.open(this.#transport, this, {
       path,
-      query: { offset, wakes },
+      query: { offset, wakes, hangsUp },
       offset,
       signal,
     });

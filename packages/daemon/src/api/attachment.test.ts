@@ -106,6 +106,14 @@ describe("output", () => {
     expect(second.output()).toBe("efghi");
   });
 
+  it("hangs up the program with its client where that asked for it", async () => {
+    const process = await exec(["sleep", "600"]);
+    const caller = await attach(process, "hangsUp=true");
+    await caller.next("attached");
+    caller.socket.terminate();
+    await expect.poll(running).toMatchObject({ running: false, exit: { signal: 1 } });
+  });
+
   it("is told to be interrupted where the agent sleeps, with where to go on", async () => {
     const process = await exec(["sh", "-c", "printf abc; sleep 60"]);
     const attached = await attach(process);

@@ -3,7 +3,8 @@
  *
  * Bounds, whatever a client does: of output one piece is held, asked of the guest only when the one before has
  * left; of input at most its window; of requests at most `requestsMax`; of what is said besides at most
- * `SAID_BYTES_MAX`. Who gives no sign of life from one ping to the next is cut. A client that goes, however it goes, ends nothing inside.
+ * `SAID_BYTES_MAX`. Who gives no sign of life from one ping to the next is cut. A client that goes, however it goes, ends nothing
+ * inside, unless it asked for that (`hangsUp`).
  *
  * Input and requests have a queue each, so that a signal does not wait behind input that nobody reads.
  */
@@ -17,6 +18,7 @@ import type { Commands, ProcessOutput, ProcessTarget } from "../core/command.ts"
 const SAID_BYTES_MAX = 262_144;
 /** How long a client may take to answer a close, milliseconds. */
 const CLOSE_MS = 1_000;
+const SIGHUP = 1;
 const OK = 1000;
 const POLICY = 1008;
 const FAILED = 1011;
@@ -27,6 +29,8 @@ export interface AttachOptions {
   readonly offset: number;
   /** Bytes of output that may be on their way; undefined: as many as the connection takes. */
   readonly window?: number | undefined;
+  /** Whether the program gets SIGHUP where the client goes before it has ended. */
+  readonly hangsUp?: boolean;
   /** Aborts when the daemon begins to close. */
   readonly closing: AbortSignal;
   readonly pingMs: number;
@@ -49,6 +53,8 @@ class Attachment {
   readonly #gone = new AbortController();
   /** Nothing is said after the last word. */
   #over = false;
+  /** Whether the client was there for the last word. */
+  #told = false;
   /** Whether there was a sign of the client since the last ping. */
   #isThere = true;
   #offset: number;
@@ -240,6 +246,7 @@ class Attachment {
 
   #sayLast(event: AttachEvent, code: number): void {
     if (this.#over) return;
+    this.#told = true;
     this.#say(event);
     this.#leave();
     this.#socket.close(code);
@@ -257,8 +264,18 @@ class Attachment {
     this.#socket.on("pong", () => (this.#isThere = true));
     this.#socket.once("close", () => {
       clearInterval(pinging);
+      if (!this.#told) this.#hangUp();
       this.#leave();
     });
+  }
+
+  /** Behind what it asked for before. Of a program that has ended meanwhile there is nothing to end. */
+  #hangUp(): void {
+    const { commands, target, hangsUp = false } = this.#options;
+    if (!hangsUp) return;
+    const { tenant, agent, process } = target;
+    const signal = { kind: "signal", tenant, agent, process, signal: SIGHUP, tree: true } as const;
+    void this.#lastRequest.then(() => commands.execute(signal)).catch(() => undefined);
   }
 
   /** Nobody is there, or there is nothing more to say. */
