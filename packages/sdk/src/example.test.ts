@@ -1,12 +1,20 @@
-/** Every example in a docstring of the SDK: there is one for each method, it type-checks, and it runs. */
+/**
+ * Every example in a docstring of the SDK: there is one for each method, it type-checks, and it runs. So do those
+ * of its README.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text as allOf } from "node:stream/consumers";
 import { runInThisContext } from "node:vm";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
 import type { FakeServer } from "../../../test/contract/api/fake-server.ts";
+import { sampleEvent } from "../../../test/contract/state-store-event.ts";
 import * as sdk from "./index.ts";
 
 interface Example {
@@ -64,6 +72,11 @@ function isExample(tag: ts.JSDocTag): boolean {
 
 const examples = found.filter((each): each is Example => each.code !== null);
 
+/** Whole programs, the first of which is for a daemon on this host. */
+const readme = [
+  ...readFileSync(join(folder, "../README.md"), "utf8").matchAll(/^```ts\n(.*?)^```$/gms),
+].map(([, code = ""]) => code);
+
 it("stands in the docstring of every method", () => {
   expect(examples.length).toBeGreaterThan(30);
   const without = found.filter(({ code }) => code === null).map(({ subject }) => subject);
@@ -83,6 +96,10 @@ it("type-checks", () => {
        }`.replace(entry(file) === "browser" ? ", daemonPaths" : "\0", ""),
     ]),
   );
+  for (const [at, code] of readme.entries()) {
+    const module = `// README ${at}\n${code.replace('"@perdure/sdk"', '"./index.ts"')}`;
+    modules.set(join(folder, `readme-${at}.ts`), module);
+  }
   const host = ts.createCompilerHost(settings);
   host.readFile = (path) => modules.get(path) ?? ts.sys.readFile(path);
   host.fileExists = (path) => modules.has(path) || ts.sys.fileExists(path);
@@ -110,6 +127,9 @@ describe("runs:", () => {
     const socketPath = join(home, "run", "perdure.sock");
     fake = await openFakeServer(socketPath, home);
     perdure = new sdk.Perdure({ socketPath });
+    // The fake's verbs append none, and of an agent that the log does not know there are none to ask for.
+    const event = sampleEvent({ name: "a1", atMs: Date.now() });
+    await fake.state.commit([{ kind: "append-event", event }]);
   });
   afterAll(async () => {
     await perdure.close();
@@ -125,5 +145,21 @@ describe("runs:", () => {
     const text = `(async (${Object.keys(names).join(", ")}) => {\n${js}})`;
     const run = runInThisContext(text) as (...values: unknown[]) => Promise<void>;
     await run(...Object.values(names));
+  });
+
+  it("the README's program, as a process of its own", async () => {
+    const root = join(folder, "../../..");
+    const program = ["--input-type=module-typescript", "--eval", readme[0] ?? ""];
+    const env = { ...process.env, NODE_OPTIONS: "", PERDURE_HOME: home, PERDURE_SOCKET: "" };
+    const child = spawn(process.execPath, program, { cwd: root, env, stdio: "pipe" });
+    const said = Promise.all([allOf(child.stdout), allOf(child.stderr)]);
+    const [code] = (await once(child, "close")) as [number | null];
+    const [out, err] = await said;
+    expect({ code, err }).toEqual({ code: 0, err: "" });
+    expect(out).toMatch(
+      /^hello\n\n0 .*sdk-example is asleep\nsdk-example is awake, generation 2: continue/s,
+    );
+    const left = await Array.fromAsync(perdure.list());
+    expect(left.filter(({ name }) => name === "sdk-example")).toEqual([]);
   });
 });
