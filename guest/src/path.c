@@ -112,6 +112,11 @@ enum status path_status(int problem) {
   }
 }
 
+/* What leads there is of whoever asks, and elsewhere for the next. */
+static bool is_of_caller(const char *path) {
+  return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0;
+}
+
 void path_message(char *message, size_t capacity, const char *action, const char *path,
                   int problem) {
   if (problem != ELOOP) {
@@ -120,7 +125,7 @@ void path_message(char *message, size_t capacity, const char *action, const char
     return;
   }
   char *real = realpath(path, NULL);
-  if (real != NULL) {
+  if (real != NULL && !is_of_caller(path) && !is_of_caller(real)) {
     snprintf(message, capacity,
              "Cannot %s \"%s\": there is a symbolic link in the path. Use \"%s\"", action, path,
              real);

@@ -5,7 +5,7 @@
 #include "job.h"
 #include "request.h"
 
-#define REMOVE_DEPTH_MAX 512u /* folders below each other: each takes a descriptor */
+#define REMOVE_DEPTH_MAX 512u /* folders below each other, a descriptor each; deeper: moved up */
 
 /* list_child.c: an outflow with a record for each entry. */
 void path_child_list(const struct request *request, struct answer_pipe *answers, int bytes);

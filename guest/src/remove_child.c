@@ -2,22 +2,28 @@
  * REMOVE_PATH. See path_child.h.
  *
  * Everything is named relative to a folder that is open, so that nothing that is moved or replaced meanwhile
- * leads elsewhere; and a folder is opened only where no mount and no link is on the way.
+ * leads elsewhere; and a folder is opened only where no mount and no link is on the way. Each folder that it is in
+ * takes a descriptor: one that is deeper than those reach is moved up into the outermost, and emptied there.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "path.h"
 #include "path_child.h"
 #include "path_work.h"
+#include "random_name.h"
 
+/* linux/fs.h is not among the headers of every libc. */
+#define NO_REPLACE 1u
 #define ATTEMPTS_MAX 16u /* at what becomes another thing, or is filled, while it is removed */
 
 static char path[PATH_BYTES_MAX + 1];
 static struct answer_pipe *answers;
+static int outermost = -1;
 
 static _Noreturn void fail(enum status status, int problem) {
   path_work_fail(answers, status, "remove", path, problem);
@@ -67,16 +73,21 @@ static bool remove_entries(DIR *entries, unsigned depth) {
   }
 }
 
+/* The outermost folder meets it in its next pass. */
+static void move_up(int parent, const char *name) {
+  char moved[RANDOM_NAME_BYTES];
+  random_name(moved);
+  if (syscall(SYS_renameat2, parent, name, outermost, moved, NO_REPLACE) == 0) return;
+  if (errno != ENOENT) fail_errno(errno);
+}
+
 /* Empties a folder, if it still is one. */
 static void empty(int parent, const char *name, unsigned depth) {
-  if (depth > REMOVE_DEPTH_MAX) {
-    child_put_status(answers, STATUS_TOO_MANY, "More than 512 folders stand in each other");
-    _exit(0);
-  }
   int folder = path_open_within(parent, name, O_RDONLY | O_DIRECTORY);
   if (folder < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) return;
   DIR *entries = folder >= 0 ? fdopendir(folder) : NULL;
   if (entries == NULL) fail_errno(errno);
+  if (depth == 1) outermost = dirfd(entries);
   for (unsigned pass = 0; pass < ATTEMPTS_MAX && remove_entries(entries, depth); pass++) continue;
   closedir(entries);
 }
@@ -84,6 +95,10 @@ static void empty(int parent, const char *name, unsigned depth) {
 static void remove_tree(int parent, const char *name, unsigned depth) {
   for (unsigned attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (remove_one(parent, name)) return;
+    if (depth > REMOVE_DEPTH_MAX) {
+      move_up(parent, name);
+      return;
+    }
     empty(parent, name, depth);
   }
   fail_errno(ENOTEMPTY);

@@ -188,18 +188,27 @@ def _(guest):
     folder = guest.path("too-deep")
     os.mkdir(folder)
     here = os.open(folder, os.O_RDONLY)
-    for _ in range(600):  # deeper than a path can say
+    for _ in range(3000):  # deeper than a path can say, and than descriptors reach
         os.mkdir("d" * 50, dir_fd=here)
         below = os.open("d" * 50, os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = below
     os.close(here)
-    remove("too-deep", "too_many", recursive=True)
-    subprocess.run(["rm", "-rf", folder], check=True)
+    remove("too-deep", recursive=True)
+    assert guest.files() == []
     fails("bad_request", link.call, "REMOVE_PATH", path="/.", recursive=True)
     if os.geteuid() == 0:
         os.makedirs(guest.path("theirs"))
         remove("theirs", "path_denied", user="daemon")
+
+
+@test("a path through /proc is refused without one to use: that would be another for who asks next")
+def _(guest):
+    for path in ("/proc/self/mem", "/proc/self/exe", "/dev/fd/0"):
+        assert "Use" not in fails("path_is_link", guest.link.call, "READ_FILE", path=path)
+    os.symlink("/etc", guest.path("etc"))
+    said = fails("path_is_link", guest.link.call, "READ_FILE", path=guest.path("etc/passwd"))
+    assert said.endswith('Use "/etc/passwd"')
 
 
 @test("REMOVE_PATH and MOVE_PATH stop at a mount")

@@ -252,7 +252,7 @@ class Tar implements AsyncDisposable {
       for await (const piece of archive) await this.#attached.write(piece);
       await this.#attached.end();
     } catch (error) {
-      const tookNoMore = ["stdin_closed", "interrupted"] as const;
+      const tookNoMore = ["stdin_closed", "process_ended", "interrupted"] as const;
       if (error instanceof PerdureError && tookNoMore.some((code) => code === error.code)) return;
       await this.#end();
       throw error;
