@@ -261,6 +261,23 @@ describe("hot children", () => {
     await expectWhole(world);
   });
 
+  test("one whose VM ends while it is made is told as that, and is gone", async () => {
+    const own = (await world.agent("a1")).lease?.machine.id;
+    const work = (): void => {
+      for (const process of world.host.processes) {
+        if (process.record.id !== own) process.happen("exited", "killed by SIGKILL");
+      }
+      throw new PerdureError("guest_unreachable", "Nobody is there");
+    };
+    world.faults.arm("links.connect", { kind: "do", work });
+    await expect(world.execute(hot("a1", "ten"))).rejects.toMatchObject({
+      code: "machine_failed",
+      message: expect.stringContaining("killed by SIGKILL") as string,
+    });
+    expect(world.hotChildren.all).toEqual([]);
+    await expectWhole(world);
+  });
+
   test("a daemon that ends leaves none behind", async () => {
     await world.execute(hot("a1", "ten", "fork", 2));
     await world.execute(hot("a1", "ten", "restore"));

@@ -2,6 +2,7 @@
 import { makeId, PerdureError, type LayerId, type AgentId } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { CheckpointRow } from "./checkpoint.ts";
+import { whyFailed } from "./fail.ts";
 import { filesInPlace, cutSource, makeForkFiles, sourceOf, type CutSource } from "./fork-files.ts";
 import type { HotChild, HotUse } from "./hot-children.ts";
 import { planClock } from "./guest-clock.ts";
@@ -90,10 +91,14 @@ async function prepare(source: CutSource, use: HotUse): Promise<HotChild> {
     const made = { ...files, origin: actor.id, checkpoint, ...held };
     return { ...made, end: () => end(actor, made) };
   } catch (error) {
+    const why =
+      machine === null
+        ? error
+        : await whyFailed(actor, machine, "the making of a hot child", error, "Ask for it again");
     link?.close("the hot child failed");
     await machine?.kill();
     await removeFiles(actor, { use, owner, topLayer });
-    throw error;
+    throw why;
   }
 }
 
