@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { Perdure } from "@perdure/sdk";
+import { Perdure, PerdureError } from "@perdure/sdk";
 import { openFakeServer } from "../../../test/contract/api/fake-server.ts";
 import type { FakeServer } from "../../../test/contract/api/fake-server.ts";
 import { Typist } from "../../../test/contract/api/typist.ts";
@@ -53,6 +53,13 @@ function expectRestored({ shown }: Typist): void {
 const processes = () => perdure.processes("a1");
 
 describe("a shell", () => {
+  it("whose connection breaks off says what goes on with it", async () => {
+    fake.commands.output = () =>
+      Promise.reject(new PerdureError("interrupted", "The connection ended", { hint: "Again." }));
+    const shell = on(["shell", "a1", "--", "sh"]);
+    await shell.until(/Hint: `perdure shell a1 --attach 1 --offset 0` goes on with it\./);
+  });
+
   it("is typed on as if it were here, with the size and kind of this terminal, and ends with its code", async () => {
     const shell = on(["shell", "a1", "--", "sh"], [33, 111]);
     await shell.until(/[$#] $/);
