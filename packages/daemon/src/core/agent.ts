@@ -67,6 +67,8 @@ export interface Agent {
   readonly checkpointEveryMs: number | null;
   /** Those that have ended among them, until the next change. */
   readonly holds: readonly Hold[];
+  /** The number of the newest hold ever: none is given twice, so nobody ends another's. Absent: none was made. */
+  readonly holdsMade?: number;
   /** When its owner wants it woken. */
   readonly wakeAtMs: number | null;
   /** While it sleeps: when the first program inside that waits for a time is due. */

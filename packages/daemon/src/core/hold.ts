@@ -48,9 +48,9 @@ export async function hold(actor: Actor, { forMs, reason }: HoldAwake): Promise<
       },
     );
   }
-  const id = 1 + Math.max(0, ...holds.map((one) => one.id));
+  const id = 1 + Math.max(actor.agent.holdsMade ?? 0, ...holds.map((one) => one.id));
   const made: Hold = { id, reason, untilMs: nowMs + forMs };
-  await actor.save({ holds: [...live, made] });
+  await actor.save({ holds: [...live, made], holdsMade: id });
   actor.attendance?.nudge();
   return made;
 }

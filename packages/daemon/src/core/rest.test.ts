@@ -80,7 +80,8 @@ describe("idle", () => {
     await world.execute(ended);
     await expect(world.execute(ended)).rejects.toMatchObject({ code: "hold_not_found" });
     expect(await stateAfter(100_000)).toBe("asleep");
-    for (let i = 0; i < 16; i++) await world.execute(hold(3_600_000));
+    expect((await world.execute(hold(3_600_000))).id).toBe(id + 1);
+    for (let i = 1; i < 16; i++) await world.execute(hold(3_600_000));
     await expect(world.execute(hold(3_600_000))).rejects.toMatchObject({ code: "too_many" });
   });
 
