@@ -872,17 +872,17 @@ describe("daemon", () => {
   });
 
   it.each([
-    ["/proc/perdure", /Cannot make the data directory .*ENOENT/],
-    ["/sys/perdure/home", /Cannot make the data directory .*(EPERM|EACCES|EROFS)/],
-    ["/etc/passwd", /Cannot use "\/etc\/passwd" for the data directory: it is not a folder/],
-    ["/etc/passwd/home", /Cannot make the data directory .*ENOTDIR/],
-    [`/tmp/perdure-${"x".repeat(100)}`, /its path has more than 107 bytes/],
-  ])("says quickly what is wrong with %s as its home", async (path, reason) => {
+    ["/proc/perdure", 1, /Cannot make the data directory .*ENOENT/],
+    ["/sys/perdure/home", 1, /Cannot make the data directory .*(EPERM|EACCES|EROFS)/],
+    ["/etc/passwd", 2, /Cannot use "\/etc\/passwd" for the data directory: it is not a folder/],
+    ["/etc/passwd/home", 1, /Cannot make the data directory .*ENOTDIR/],
+    [`/tmp/perdure-${"x".repeat(100)}`, 2, /its path has more than 107 bytes/],
+  ])("says quickly what is wrong with %s as its home", async (path, failed, reason) => {
     for (const [args, code] of [
-      [["list"], 1],
+      [["list"], failed],
       [["exec", "a1", "true"], 125],
-      [["serve"], 1],
-      [["daemon", "start"], 1],
+      [["serve"], failed],
+      [["daemon", "start"], failed],
     ] as const) {
       const result = await run([...args], { env: { ...auto().env, PERDURE_HOME: path } });
       expect(result).toMatchObject({ code, stdout: "" });
