@@ -209,7 +209,7 @@ describe("connections and processes", () => {
     const taken = join(under.home, "taken");
     writeFileSync(taken, "");
     const refused = await under.perdure(["serve", "--socket", taken]);
-    expect(refused.code).toBe(1);
+    expect(refused.code).toBe(2);
     expect(refused.stderr).toContain("it is not a socket (bad_request)");
 
     await under.start();

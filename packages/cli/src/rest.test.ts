@@ -81,14 +81,12 @@ it("set takes a size, and says what is pending", async () => {
 
 it("set refuses what is no time, and nothing at all", async () => {
   await run("create", "a1");
-  for (const wrong of [["--idle-after", "soon"], ["--wake-at", "tomorrow"], []]) {
-    const { code, err } = await run("set", "a1", ...wrong);
+  const wrong = [["--idle-after", "soon"], ["--wake-at", "tomorrow"], ["--idle-after", "10ms"], []];
+  for (const options of wrong) {
+    const { code, err } = await run("set", "a1", ...options);
     expect(code).toBe(2);
-    expect(err).toMatch(/Write it as|give at least one setting/);
+    expect(err).toMatch(/Write it as|idleAfterMs|give at least one setting/);
   }
-  const { code, err } = await run("set", "a1", "--idle-after", "10ms");
-  expect(code).toBe(1);
-  expect(err).toContain("idleAfterMs");
 });
 
 it("hold, why, quarantine and release say what they did", async () => {
