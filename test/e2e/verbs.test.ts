@@ -275,7 +275,10 @@ describe("calls that are wrong", () => {
     }
     expect(told.map(({ code }, at) => [code, ...(wrong[at] ?? []).slice(1)])).toEqual(wrong);
     expect(told.map(({ exit }) => exit)).toEqual(
-      wrong.map(([code, verb]) => (verb !== "exec" ? 1 : code === "exec_failed" ? 127 : 125)),
+      wrong.map(([code, verb]) => {
+        if (verb === "exec") return code === "exec_failed" ? 127 : 125;
+        return code === "bad_request" ? 2 : 1;
+      }),
     );
     expect(await under.client.listPage()).toEqual(before);
     expect(await under.sh("still", "ls /home/user; ls /etc/x 2>&1 | wc -l")).toBe("1");
