@@ -81,10 +81,15 @@ static void move_up(int parent, const char *name) {
   if (errno != ENOENT) fail_errno(errno);
 }
 
+/* EXDEV: it was moved out of its parent while it was opened. What is mounted there, `remove_one` has met as busy. */
+static bool is_other_now(int problem) {
+  return problem == ENOENT || problem == ENOTDIR || problem == ELOOP || problem == EXDEV;
+}
+
 /* Empties a folder, if it still is one. */
 static void empty(int parent, const char *name, unsigned depth) {
   int folder = path_open_within(parent, name, O_RDONLY | O_DIRECTORY);
-  if (folder < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)) return;
+  if (folder < 0 && is_other_now(errno)) return;
   DIR *entries = folder >= 0 ? fdopendir(folder) : NULL;
   if (entries == NULL) fail_errno(errno);
   if (depth == 1) outermost = dirfd(entries);
