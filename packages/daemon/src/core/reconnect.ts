@@ -18,6 +18,11 @@ import { checkClock } from "./wake-gate.ts";
 export async function connectAgain(actor: Actor): Promise<GuestLink> {
   const machine = actor.requireMachine();
   await machine.run();
+  return connectTo(actor, machine);
+}
+
+/** As `connectAgain`, to a machine that runs. */
+async function connectTo(actor: Actor, machine: Machine): Promise<GuestLink> {
   const link = await actor.parts.links.connect(machine.linkPath);
   const unwatch = closeAtStandstill(machine, link);
   try {
@@ -48,7 +53,7 @@ export async function goOn(actor: Actor, machine: Machine): Promise<boolean> {
   const { link } = actor;
   const unwatch = link === null ? () => undefined : closeAtStandstill(machine, link);
   try {
-    if (link === null) await connectAgain(actor);
+    if (link === null) await connectTo(actor, machine);
     else {
       await link.setClock(engineLimits.clockMs);
       await link.thaw();
