@@ -26,8 +26,8 @@ void cgroup_remove_process(uint64_t process);
 
 enum cgroup_answer { CGROUP_NO, CGROUP_YES, CGROUP_GONE };
 /*
- * A descriptor of cgroup.events: EPOLLPRI tells of a change. `cgroup_event` reads it and takes the
- * notice with it, so only who is told of changes may call it; all others use `cgroup_look`.
+ * A descriptor of cgroup.events: EPOLLPRI tells of a change. `cgroup_event` reads it and takes its
+ * notice with it: who is not told of changes has a descriptor of its own, or uses `cgroup_look`.
  */
 int cgroup_open_events(int folder);
 enum cgroup_answer cgroup_event(int events, const char *key);

@@ -15,8 +15,9 @@
 #define FIRST_LOOK_MS 1u
 #define LAST_LOOK_MS 32u
 
-/* Both are held open: a thaw after a wake should cost few system calls. */
+/* All are held open: a thaw after a wake should cost few system calls. */
 static struct source events = {.fd = -1};
+static int look_file = -1; /* as `events`; to read it takes no notice */
 static int freeze_file = -1;
 static struct timer look;
 static uint64_t next_look_ms;
@@ -24,7 +25,7 @@ static bool is_wanted;        /* frozen, as far as the host asked */
 static uint64_t frozen_at_ns; /* 0: not frozen, or not seen yet */
 
 bool freezer_is_frozen(void) {
-  return cgroup_workload() >= 0 && cgroup_look(cgroup_workload(), "frozen") == CGROUP_YES;
+  return look_file >= 0 && cgroup_event(look_file, "frozen") == CGROUP_YES;
 }
 
 static struct stream *next_waiter(struct stream *previous, enum operation op) {
@@ -68,8 +69,9 @@ bool freezer_open(void) {
   timer_open(&look, false, look_again);
   if (cgroup_workload() < 0) return false;
   source_open(&events, cgroup_open_events(cgroup_workload()), events_ready);
+  look_file = cgroup_open_events(cgroup_workload());
   freeze_file = cgroup_open_freeze(cgroup_workload());
-  return freeze_file >= 0 && source_watch(&events, EPOLLPRI);
+  return look_file >= 0 && freeze_file >= 0 && source_watch(&events, EPOLLPRI);
 }
 
 uint64_t freezer_take_passed_ns(void) {
