@@ -1,9 +1,11 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 
 // Tiers: `unit` runs beside the sources and starts no VM; `vm` needs a machine with QEMU and the
 // prepared image, runs its files one at a time, and gives each step a generous deadline.
 export default defineConfig({
   test: {
+    teardownTimeout: 60_000,
     projects: [
       {
         test: {
@@ -14,7 +16,11 @@ export default defineConfig({
             "test/{contract,simulation}/**/*.test.ts",
             "tools/**/*.test.ts",
           ],
+          // One core fewer, which is vitest's own choice, is one worker where there are two.
+          maxWorkers: Math.max(2, availableParallelism() - 1),
           testTimeout: 60_000,
+          // Hooks make what tests stand on; on a busy host they need as long.
+          hookTimeout: 60_000,
           expect: { poll: { timeout: 30_000 } },
         },
       },

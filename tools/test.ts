@@ -4,13 +4,14 @@
  * Tiers differ only in how much of the seeded matrices is drawn (`PERDURE_TIER`, read by the tests):
  * `test` a small sample, `ci` a larger one of the crash matrix and the simulation, with long suites that `test`
  * leaves out, `soak` all.
- * Ends with one line, `N passed, N failed`.
+ * Ends with what failed, said again, and one line, `N passed, N failed`.
  */
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { type TestReport, reportVariable } from "./test-report.ts";
 
 /** Suites on real VMs that take long; the others are run by `npm test`, which stays below a quarter of an hour. */
 const long = [
@@ -37,15 +38,21 @@ const soakOnly = [
   "test/e2e/wait.test.ts",
 ];
 
-interface Counts {
-  readonly passed: number;
-  readonly failed: number;
+/** As many failures as are repeated at the end. */
+const failuresMax = 40;
+/** Of a part that failed and did not say what: as much of its output. */
+const tailLinesMax = 40;
+/** How long what a part has printed may take to arrive after its end. */
+const drainMs = 5_000;
+
+interface Part extends TestReport {
+  readonly name: string;
 }
 
-interface VitestSummary {
-  readonly numPassedTests: number;
-  readonly numFailedTests: number;
-  readonly numFailedTestSuites: number;
+interface Ended {
+  readonly code: number;
+  /** Its last lines of output. */
+  readonly tail: string;
 }
 
 const { values } = parseArgs({
@@ -60,11 +67,11 @@ const seed = values.seed ?? process.env["PERDURE_SEED"] ?? String(Date.now() % 1
 const environment = { ...process.env, PERDURE_TIER: tier, PERDURE_SEED: seed };
 console.error(`tier ${tier}, seed ${seed} (repeat with PERDURE_SEED=${seed})`);
 
-const results: Counts[] = [];
+const parts: Part[] = [];
 switch (tier) {
   case "test":
-    results.push(await guest(), await vitest("unit", []));
-    results.push(
+    parts.push(await guest(), await vitest("unit", []));
+    parts.push(
       await vitest(
         "vm",
         [...long, ...soakOnly].flatMap((file) => ["--exclude", file]),
@@ -72,62 +79,106 @@ switch (tier) {
     );
     break;
   case "ci":
-    results.push(await vitest("vm", ["test/crash", ...long]));
-    results.push(await vitest("unit", ["test/simulation"]));
+    parts.push(await vitest("vm", ["test/crash", ...long]));
+    parts.push(await vitest("unit", ["test/simulation"]));
     break;
   default:
-    results.push(await guest(), await vitest("unit", []), await vitest("vm", []));
+    parts.push(await guest(), await vitest("unit", []), await vitest("vm", []));
 }
-const passed = results.reduce((sum, counts) => sum + counts.passed, 0);
-const failed = results.reduce((sum, counts) => sum + counts.failed, 0);
-console.log(`${passed} passed, ${failed} failed`);
-process.exitCode = failed > 0 || passed === 0 ? 1 : 0;
+const passed = parts.reduce((sum, part) => sum + part.passed, 0);
+const failures = parts.flatMap((part) => part.failures.map((failure) => ({ part, failure })));
+// The end of a log is what is kept of it: it says again what failed.
+for (const { part, failure } of failures.slice(0, failuresMax)) {
+  console.log(`FAILED ${[part.name, failure.file, failure.name].filter(Boolean).join(" > ")}`);
+  for (const line of failure.message.split("\n")) console.log(`    ${line}`);
+}
+if (failures.length > failuresMax) console.log(`… and ${failures.length - failuresMax} more`);
+for (const part of parts) {
+  console.log(
+    `${part.name}: ${part.passed} passed, ${part.failures.length} failed, ${part.notRun} not run`,
+  );
+}
+console.log(`${passed} passed, ${failures.length} failed`);
+process.exitCode = failures.length > 0 || passed === 0 ? 1 : 0;
 
 /** The guest agent's own tests: parsers, logs and an end-to-end run under sanitizers. One count. */
-async function guest(): Promise<Counts> {
-  const code = await run("make", ["-C", "guest", "test"]);
-  return code === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 };
+async function guest(): Promise<Part> {
+  const { code, tail } = await run("make", ["-C", "guest", "test"]);
+  const failures = code === 0 ? [] : [{ file: "", name: `make ended with ${code}`, message: tail }];
+  return { name: "guest", passed: code === 0 ? 1 : 0, notRun: 0, failures };
 }
 
-async function vitest(project: string, filters: readonly string[]): Promise<Counts> {
+async function vitest(project: string, filters: readonly string[]): Promise<Part> {
   const folder = mkdtempSync(join(tmpdir(), "perdure-test-"));
-  const report = join(folder, "report.json");
+  const path = join(folder, "report.json");
   try {
-    const code = await run(process.execPath, [
-      "node_modules/vitest/vitest.mjs",
-      "run",
-      "--project",
-      project,
-      "--reporter=default",
-      "--reporter=json",
-      `--outputFile.json=${report}`,
-      ...filters,
-    ]);
-    return counted(report, code);
+    const ended = await run(
+      process.execPath,
+      [
+        "node_modules/vitest/vitest.mjs",
+        "run",
+        "--project",
+        project,
+        "--reporter=default",
+        "--reporter=./tools/test-report.ts",
+        ...filters,
+      ],
+      { [reportVariable]: path },
+    );
+    return { name: project, ...reported(path, ended) };
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
-function counted(report: string, code: number): Counts {
-  let summary: VitestSummary;
+/** What a run of vitest reported, and that it failed where the report does not say so. */
+function reported(path: string, { code, tail }: Ended): TestReport {
+  let report: TestReport;
   try {
-    summary = JSON.parse(readFileSync(report, "utf8")) as VitestSummary;
+    report = JSON.parse(readFileSync(path, "utf8")) as TestReport;
   } catch {
-    return { passed: 0, failed: 1 };
+    report = { passed: 0, notRun: 0, failures: [] };
+    code ||= 1;
   }
-  const failed = summary.numFailedTests;
-  // A file that cannot be loaded, or an unhandled rejection, fails the run without failing a test.
-  return { passed: summary.numPassedTests, failed: code !== 0 && failed === 0 ? 1 : failed };
+  if (code === 0 || report.failures.length > 0) return report;
+  const name = `vitest ended with ${code} and did not report why; its last output`;
+  return { ...report, failures: [{ file: "", name, message: tail }] };
 }
 
-function run(command: string, args: readonly string[]): Promise<number> {
-  return new Promise((resolve) => {
-    const child = spawn(command, args, { stdio: ["ignore", 2, 2], env: environment });
-    child.on("error", (error) => {
-      console.error(error.message);
-      resolve(1);
+/** Shows what a command prints, and keeps the end of it. */
+function run(command: string, args: readonly string[], more: NodeJS.ProcessEnv = {}) {
+  const colour = process.stderr.isTTY ? { FORCE_COLOR: "1" } : {};
+  const child = spawn(command, args, {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...environment, ...colour, ...more },
+  });
+  let kept = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding("utf8").on("data", (text: string) => {
+      process.stderr.write(text);
+      kept = (kept + text)
+        .split("\n")
+        .slice(-tailLinesMax - 1)
+        .join("\n");
     });
-    child.on("close", (code) => resolve(code ?? 1));
+  }
+  return new Promise<Ended>((resolve) => {
+    const end = (code: number) => {
+      // A process that outlived the command may hold its output open; nobody waits for that.
+      child.stdout.destroy();
+      child.stderr.destroy();
+      resolve({ code, tail: kept.trimEnd() });
+    };
+    child.on("error", (error) => {
+      kept += error.message;
+      end(1);
+    });
+    child.on("exit", (code) => {
+      const late = setTimeout(() => end(code ?? 1), drainMs);
+      child.on("close", () => {
+        clearTimeout(late);
+        end(code ?? 1);
+      });
+    });
   });
 }
