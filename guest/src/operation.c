@@ -40,6 +40,7 @@ static const operation_function OPERATIONS[] = {
     [OP_ACTIVITY] = operation_activity,
     [OP_CLOCK_SOURCE] = operation_clock_source,
     [OP_FROZEN_WAITS] = operation_frozen_waits,
+    [OP_CONNECT] = operation_connect,
 };
 
 #define OPERATION_LIMIT (sizeof OPERATIONS / sizeof OPERATIONS[0])
@@ -47,6 +48,7 @@ static const operation_function OPERATIONS[] = {
 /* What a host of an older version asks for by accident it gets as little as from an older agent. */
 static bool is_known(uint16_t op) {
   if (op >= OPERATION_LIMIT || OPERATIONS[op] == NULL) return false;
+  if (op >= OP_FIRST_OF_VERSION_3) return link_version() >= 3;
   return op < OP_FIRST_OF_VERSION_2 || link_version() >= 2;
 }
 

@@ -61,6 +61,8 @@ void operation_make_folder(uint32_t stream, const struct request *request);
 void operation_move_path(uint32_t stream, const struct request *request);
 void operation_remove_path(uint32_t stream, const struct request *request);
 void operation_watch(uint32_t stream, const struct request *request);
+/* connect.c */
+void operation_connect(uint32_t stream, const struct request *request);
 /* stats.c, activity.c, timers.c */
 /* Opens what STATS of memory reads; once, before the loop. */
 void stats_open(void);

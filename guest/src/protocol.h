@@ -1,5 +1,5 @@
 /*
- * Guest link, protocol version 2: the numbers of docs/internals/guest-link.md, nothing else.
+ * Guest link, protocol version 3: the numbers of docs/internals/guest-link.md, nothing else.
  * A name here and a name there are the same name.
  */
 #ifndef PERDURE_PROTOCOL_H
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PROTOCOL_VERSION 2u
+#define PROTOCOL_VERSION 3u
 #define PORT_NAME "perdure.link.0"
 
 /* Limits. */
@@ -31,6 +31,7 @@
 #define WATCHES_MAX 16u
 #define WATCH_FOLDERS_MAX 4096u /* of one watch */
 #define RECORD_MAX (16u << 10)  /* of a stream of records */
+#define CONNECTIONS_MAX 192u /* to ports inside; leaves streams for everything else */
 #define FIRST_READER_MS 5000u /* how long a program with much to say waits for somebody to follow it */
 
 enum frame_type {
@@ -77,9 +78,12 @@ enum operation {
   OP_ACTIVITY = 30,
   OP_CLOCK_SOURCE = 31,
   OP_FROZEN_WAITS = 32,
+  /* From version 3 on. */
+  OP_CONNECT = 33,
 };
 
 #define OP_FIRST_OF_VERSION_2 OP_RESIZE
+#define OP_FIRST_OF_VERSION_3 OP_CONNECT
 
 enum tag {
   TAG_MESSAGE = 1,
@@ -139,6 +143,7 @@ enum tag {
   TAG_REPLACE = 60,
   TAG_RECURSIVE = 61,
   TAG_FROM = 62,
+  TAG_PORT = 63,
   TAG_LIMIT = 64, /* one above every known tag */
 };
 
@@ -175,6 +180,8 @@ enum status {
   STATUS_PATH_NOT_FOLDER = 22,
   STATUS_PATH_NOT_EMPTY = 23,
   STATUS_PATH_CROSSES_MOUNT = 24,
+  STATUS_PORT_REFUSED = 25,
+  STATUS_CONNECTION_RESET = 26,
 };
 
 #endif

@@ -67,6 +67,7 @@ static enum form form_of(uint16_t tag) {
     case TAG_CUT_TO:
     case TAG_ROWS:
     case TAG_COLUMNS:
+    case TAG_PORT:
       return FORM_NUMBER;
     default:
       return FORM_UNKNOWN;

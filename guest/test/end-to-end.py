@@ -41,16 +41,19 @@ def _(guest):
 @test("a host of any version is answered with the highest that both speak")
 def _(guest):
     link = guest.link
-    assert link.resync(version=9) == 2
+    assert link.resync(version=9) == 3
+    assert link.resync(version=2) == 2
+    fails("unknown_operation", link.call, "CONNECT", port=9)
     assert link.resync(version=1) == 1
     # As an agent of version 1 would: what came later does not exist, the rest works.
-    for op in ["RESIZE", "LIST_FOLDER", "MAKE_FOLDER", "MOVE_PATH", "REMOVE_PATH", "WATCH", "ACTIVITY"]:
+    for op in ["RESIZE", "LIST_FOLDER", "MAKE_FOLDER", "MOVE_PATH", "REMOVE_PATH", "WATCH", "ACTIVITY",
+               "CONNECT"]:
         fails("unknown_operation", link.call, op, path=guest.path("x"))
     assert link.run(["echo", "fine"])[0] == b"fine\n"
     link.write_file(guest.path("f"), b"0123456789")
     assert link.read_file(guest.path("f"), offset=2, length=3)[1] == b"234"
     assert link.call("STATS")["stat"]
-    assert link.resync(version=2) == 2
+    assert link.resync(version=3) == 3
     link.call("ACTIVITY")
 
 
@@ -1221,7 +1224,8 @@ def _(guest):
               "offset": [0, 5, 1 << 63], "length": [0, 7, (1 << 64) - 1], "deadlineMs": [0, 5, 1 << 62],
               "generation": [1], "json": ["{}"], "stdin": [0, 1], "timeoutMs": [0, 1, 1 << 62],
               "size": [0, 3, 1 << 62], "logBytes": [4096, 1 << 24],
-              "rows": [0, 24, 1 << 33], "columns": [80], "recursive": [0]}
+              "rows": [0, 24, 1 << 33], "columns": [80], "recursive": [0],
+              "port": [0, 1, 9, 65535, 65536, 1 << 63]}
     for round_ in range(60):
         for _ in range(40):
             stream = chance.randrange(1, 40)
@@ -1249,7 +1253,8 @@ def _(guest):
 
 
 def main():
-    import path  # noqa: F401: each adds its tests
+    import connect  # noqa: F401: each adds its tests
+    import path  # noqa: F401
     import terminal  # noqa: F401
     import watch  # noqa: F401
 

@@ -79,7 +79,7 @@ static size_t put_fields(uint8_t *at, size_t room) {
   struct field_writer writer;
   field_writer_open(&writer, at, room);
   for (unsigned i = pick(6); i > 0; i--) {
-    uint16_t tag = (uint16_t)pick(pick(4) == 0 ? 65536 : 60);
+    uint16_t tag = (uint16_t)pick(pick(4) == 0 ? 65536 : 64);
     uint8_t value[32];
     switch (pick(4)) {
       case 0:
@@ -125,7 +125,7 @@ static size_t put_something(uint8_t *at) {
       uint8_t *payload = at + FRAME_HEADER;
       uint8_t type = (uint8_t)(1 + pick(6));
       if (type == FRAME_REQUEST) {
-        wire_put_u16(payload, (uint16_t)pick(26));
+        wire_put_u16(payload, (uint16_t)pick(36));
         length = 2 + put_fields(payload + 2, 250);
       } else {
         length = put_random(payload, pick(48));

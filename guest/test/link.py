@@ -16,7 +16,7 @@ OPS = dict(
     HOOKS=10, EXEC=11, ATTACH=12, STDIN=13, SIGNAL=14, PROCESSES=15, FORGET=16, READ_FILE=17,
     WRITE_FILE=18, STAT=19, STATS=20, TIMERS=21, DROP_CACHES=22, SHUTDOWN=23, RESIZE=24,
     LIST_FOLDER=25, MAKE_FOLDER=26, MOVE_PATH=27, REMOVE_PATH=28, WATCH=29, ACTIVITY=30,
-    CLOCK_SOURCE=31, FROZEN_WAITS=32,
+    CLOCK_SOURCE=31, FROZEN_WAITS=32, CONNECT=33,
 )
 
 TAGS = dict(
@@ -27,6 +27,7 @@ TAGS = dict(
     length=38, frozen=40, bootId=41, hostname=42, machineId=43, file=44, hook=45, timer=46, stat=47,
     entry=48, name=49, value=50, startedNs=51, dueInMs=52, tree=53, rows=56,
     columns=57, target=58, parents=59, replace=60, recursive=61,
+    port=63,
 )
 TAGS["from"] = 62
 NAMES = {number: name for name, number in TAGS.items()}
@@ -41,6 +42,7 @@ STATUS = [
     "path_is_directory", "path_not_file", "disk_full", "size_mismatch", "stdin_closed",
     "process_ended", "exec_failed", "process_running", "internal", "not_supported", "cancelled",
     "path_not_folder", "path_not_empty", "path_crosses_mount",
+    "port_refused", "connection_reset",
 ]
 
 
@@ -127,7 +129,7 @@ class Link:
         self.buffer += data
         return data
 
-    def resync(self, timeout=10, version=2):
+    def resync(self, timeout=10, version=3):
         self.epoch += 1
         nonce = os.urandom(16)
         self.send_raw(RESYNC + nonce + struct.pack("<IIQ", version, self.epoch, 7))

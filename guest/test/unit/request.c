@@ -23,7 +23,7 @@ static void test_requests(void) {
   field_put_string(&writer, TAG_ARGV, "second");
   field_put_number(&writer, TAG_STDIN, 1);
   field_put_number(&writer, 60000, 5); /* unknown: ignored */
-  field_put_bytes(&writer, 63, "xx", 2);
+  field_put_bytes(&writer, TAG_LIMIT, "xx", 2);
   CHECK(decode(&writer, &request) == STATUS_OK && request.op == OP_EXEC);
   CHECK(request_number(&request, TAG_STDIN, 0) == 1);
   CHECK(request_number(&request, TAG_TIMEOUT_MS, 17) == 17 && !request_has(&request, TAG_CWD));
@@ -45,6 +45,12 @@ static void test_requests(void) {
   field_roll_back(&writer, mark);
   field_put_bytes(&writer, TAG_ROWS, "24", 2);
   CHECK(decode(&writer, &request) == STATUS_BAD_REQUEST);
+  field_roll_back(&writer, mark);
+  field_put_bytes(&writer, TAG_PORT, "80", 2);
+  CHECK(decode(&writer, &request) == STATUS_BAD_REQUEST);
+  field_roll_back(&writer, mark);
+  field_put_number(&writer, TAG_PORT, 80);
+  CHECK(decode(&writer, &request) == STATUS_OK && request_number(&request, TAG_PORT, 0) == 80);
   field_roll_back(&writer, mark);
   field_put_bytes(&writer, TAG_TARGET, "a\0b", 3);
   CHECK(decode(&writer, &request) == STATUS_BAD_REQUEST);
