@@ -7,7 +7,7 @@
 
 #define AGENT_VERSION "0.1.0"
 /* This text is found in the program file by whoever builds an image: keep it in one piece. */
-#define AGENT_LINE "perdure-guest " AGENT_VERSION " protocol 2"
+#define AGENT_LINE "perdure-guest " AGENT_VERSION " protocol 3"
 
 struct agent {
   bool is_test;           /* serves a descriptor on an ordinary host, which it must not change */

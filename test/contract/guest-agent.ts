@@ -1,7 +1,9 @@
 /** The real guest agent as an ordinary process of this host, serving a socket pair: for tests. */
 import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { chmod, mkdir, mkdtemp, readFile, rm, rmdir } from "node:fs/promises";
+import { createServer, type AddressInfo } from "node:net";
 import { tmpdir, userInfo } from "node:os";
 import { join } from "node:path";
 import { Duplex, duplexPair } from "node:stream";
@@ -52,6 +54,7 @@ export async function openGuestAgent(): Promise<GuestLinkSubject> {
     "clock-source": "The agent leaves the clock of a test host alone",
     "drop-caches": "The agent leaves the caches of a test host alone",
   };
+  if (speaks() < 3) missing["version-3"] = `${BINARY} is of an older version of the protocol`;
   if (speaks() < 2) missing["version-2"] = `${BINARY} is of an older version of the protocol`;
   if (cgroup === undefined) {
     missing.freeze = "Not root, or no cgroup version 2 that may be written to";
@@ -62,6 +65,7 @@ export async function openGuestAgent(): Promise<GuestLinkSubject> {
     user: isRoot ? "nobody" : userInfo().username,
     folder,
     missing,
+    listen,
     async close() {
       wire.end();
       const late = setTimeout(() => agent.kill("SIGKILL"), 10_000);
@@ -71,6 +75,24 @@ export async function openGuestAgent(): Promise<GuestLinkSubject> {
       if (cgroup !== undefined) await rmdir(cgroup).catch(() => undefined);
     },
   };
+}
+
+/** A server of this host is one inside: the agent serves this host. */
+async function listen(
+  serve: (peer: Duplex, breakOff: () => void) => void,
+): Promise<{ port: number; close: () => Promise<void> }> {
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    socket.on("error", () => undefined);
+    serve(socket, () => void socket.resetAndDestroy());
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const close = async (): Promise<void> => {
+    server.close();
+    await once(server, "close");
+  };
+  return { port, close };
 }
 
 /** The version of the protocol that the agent says it speaks. */

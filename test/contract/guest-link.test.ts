@@ -6,12 +6,20 @@ import { guestLinkContract } from "./guest-link.ts";
 
 guestLinkContract("fake guest", () => {
   const links = new FakeGuestLinks();
-  links.put("guest", new FakeGuest({ skewMs: -90_000 }));
+  const guest = new FakeGuest({ skewMs: -90_000 });
+  links.put("guest", guest);
+  let port = 8000;
   return Promise.resolve({
     connect: () => links.connect("guest"),
     user: "user",
     folder: "/home/user",
     missing: {},
+    listen: (serve) => {
+      const own = port++;
+      guest.listeners.set(own, (peer) => serve(peer, () => peer.destroy()));
+      const close = (): Promise<void> => Promise.resolve(void guest.listeners.delete(own));
+      return Promise.resolve({ port: own, close });
+    },
     close: () => Promise.resolve(),
   });
 });

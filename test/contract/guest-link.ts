@@ -5,6 +5,7 @@
  */
 import { afterAll, beforeAll, describe } from "vitest";
 import { boundaryTests } from "./guest-link/boundary.ts";
+import { connectTests } from "./guest-link/connect.ts";
 import { controlTests } from "./guest-link/control.ts";
 import { epochTests } from "./guest-link/epoch.ts";
 import { execTests } from "./guest-link/exec.ts";
@@ -34,5 +35,6 @@ export function guestLinkContract(name: string, open: () => Promise<GuestLinkSub
     fileTests(rig);
     folderTests(rig);
     watchTests(rig);
+    connectTests(rig);
   });
 }

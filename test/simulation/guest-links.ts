@@ -1,6 +1,7 @@
 /** Guest links of the simulation: connects to the guest of a fake machine, at the level of the port. */
 import { PerdureError } from "@perdure/protocol";
 import type { GuestLink, GuestLinks } from "../../packages/daemon/src/core/ports/guest-link.ts";
+import { echoConnection } from "./guest-connection.ts";
 import { GuestWire, type LinkWorld } from "./guest-wire.ts";
 import { processView } from "./guest.ts";
 
@@ -99,6 +100,10 @@ function createLink(wire: GuestWire): GuestLink {
     movePath: () => Promise.reject(absent("files")),
     removePath: () => Promise.reject(absent("files")),
     watch: () => refused(absent("files")),
+    connect: async (port) => {
+      await wire.user("connect", (guest) => guest.assertListening(port));
+      return echoConnection(wire);
+    },
   };
 }
 

@@ -170,6 +170,15 @@ export class Guest implements GuestModel {
     this.#wake();
   }
 
+  /** @throws `port_refused` where no program serves the port */
+  assertListening(port: number): void {
+    const isServed = this.memory.programs.some(
+      ({ argv: [name, number], exitCode, signal }) =>
+        name === "serve" && Number(number) === port && exitCode === null && signal === null,
+    );
+    if (!isServed) throw new PerdureError("port_refused", `Nobody listens on port ${port}`);
+  }
+
   forget(process: number): void {
     this.program(process);
     const { programs } = this.memory;
@@ -248,6 +257,7 @@ export class Guest implements GuestModel {
       case "wait":
       case "wait-for":
       case "spin":
+      case "serve":
         return;
       default:
         throw new PerdureError("exec_failed", `${name}: ENOENT`);

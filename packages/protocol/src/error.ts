@@ -115,6 +115,8 @@ const table = {
   path_exists: row(409, "never", "Something stands at the path already."),
   path_not_empty: row(409, "never", "The folder is not empty."),
   path_crosses_mount: row(409, "never", "The work would cross into another file system."),
+  port_refused: row(502, "safe", "No program inside listens on this port."),
+  connection_reset: row(502, "check", "The program inside broke the connection off."),
   range_not_satisfiable: row(416, "never", "The range begins behind the end of the file."),
   size_mismatch: row(400, "never", "The body does not have the size that was announced."),
   too_many: row(429, "safe", "A limit on things open at once was reached."),

@@ -1,4 +1,5 @@
 /** A guest behind a link, for the contract to be tested on. */
+import type { Duplex } from "node:stream";
 import type { GuestLink } from "../../../packages/daemon/src/core/ports/guest-link.ts";
 
 export type GuestCapability =
@@ -11,7 +12,8 @@ export type GuestCapability =
   | "stats"
   | "drop-caches"
   | "kill-tree"
-  | "version-2";
+  | "version-2"
+  | "version-3";
 
 export interface GuestLinkSubject {
   /** A new link to the same guest, not yet synchronised. Ends the epoch before. */
@@ -19,6 +21,10 @@ export interface GuestLinkSubject {
   /** An account inside that may write in `folder`. */
   readonly user: string;
   readonly folder: string;
+  /** A program inside that listens on a port of its own and does `serve` with each connection. */
+  listen(
+    serve: (peer: Duplex, breakOff: () => void) => void,
+  ): Promise<{ port: number; close: () => Promise<void> }>;
   readonly missing: Readonly<Partial<Record<GuestCapability, string>>>;
   close(): Promise<void>;
 }

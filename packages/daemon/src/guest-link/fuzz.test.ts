@@ -80,6 +80,15 @@ function everything(link: StreamGuestLink): Promise<unknown>[] {
     }
   };
   const terminal = { rows: 24, columns: 80 };
+  const connected = async (): Promise<void> => {
+    const connection = await link.connect(80, 50);
+    const fed = connection.write(new Uint8Array(200_000)).then(() => connection.end());
+    const heard = async (): Promise<void> => {
+      while ((await connection.read()) !== null);
+      connection.close();
+    };
+    await Promise.all([fed, heard()]);
+  };
   return [
     link.info(300),
     link.setClock(300),
@@ -92,6 +101,7 @@ function everything(link: StreamGuestLink): Promise<unknown>[] {
     link.resizeTerminal(2, terminal),
     listed(),
     watched(),
+    connected(),
     link.makeFolder("/home/user/d", { user: "user", mode: 0o755, parents: true }),
     link.movePath("/home/user/d", "/home/user/e", { user: "user", replace: false }),
     link.removePath("/home/user/e", { user: "user", recursive: true }),
@@ -160,7 +170,7 @@ async function invented(random: (below: number) => number): Promise<void> {
   for (let i = 0; state.open && i < 400; i++) {
     const fields = new FieldWriter();
     for (let n = random(6); n > 0; n--) {
-      const tag = 1 + random(62);
+      const tag = 1 + random(64);
       if (random(3) === 0) fields.bytes(tag, Buffer.alloc(random(40), random(256)));
       else if (random(2) === 0) fields.string(tag, "file");
       else fields.number(tag, random(4) === 0 ? 2n ** 64n - 1n : random(300));

@@ -21,8 +21,10 @@ import type {
   GuestTimer,
   HookResult,
   OutputPiece,
+  PortConnection,
   TerminalSize,
 } from "../core/ports/guest-link.ts";
+import { connectPort } from "./connect.ts";
 import { Connection } from "./connection.ts";
 import { Control } from "./control.ts";
 import { readFile, statFile, writeFile } from "./file.ts";
@@ -211,6 +213,10 @@ export class StreamGuestLink implements GuestLink {
 
   watch(path: string, options: { user: string; recursive: boolean }): AsyncIterable<FileChange> {
     return openWatch(() => this.#connection.epoch, this.#clock, path, options);
+  }
+
+  async connect(port: number, deadlineMs: number): Promise<PortConnection> {
+    return connectPort(this.#connection.epoch, this.#clock, port, deadlineMs);
   }
 
   get #control(): Control {

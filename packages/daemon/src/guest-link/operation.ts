@@ -1,12 +1,12 @@
 /**
- * Numbers of the guest link, version 2, as docs/internals/guest-link.md lists them: operations,
+ * Numbers of the guest link, version 3, as docs/internals/guest-link.md lists them: operations,
  * field tags, event kinds, and the guest's status codes with the error each one becomes.
  */
 import { PerdureError, type ErrorCode } from "@perdure/protocol";
 import { printable } from "./violation.ts";
 
 /** Highest version of the protocol that this end speaks. */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 export const operation = {
   info: 1,
@@ -42,6 +42,8 @@ export const operation = {
   activity: 30,
   clockSource: 31,
   frozenWaits: 32,
+  // From version 3 on.
+  connect: 33,
 } as const;
 export type Operation = (typeof operation)[keyof typeof operation];
 
@@ -103,6 +105,7 @@ export const tag = {
   replace: 60,
   recursive: 61,
   from: 62,
+  port: 63,
 } as const;
 
 export const eventKind = { processEnded: 1 } as const;
@@ -133,6 +136,8 @@ export const status = {
   pathNotFolder: 22,
   pathNotEmpty: 23,
   pathCrossesMount: 24,
+  portRefused: 25,
+  connectionReset: 26,
 } as const;
 
 interface StatusRow {
@@ -168,6 +173,11 @@ const statusTable: ReadonlyMap<number, StatusRow> = new Map<number, StatusRow>([
   [
     status.pathCrossesMount,
     { code: "path_crosses_mount", meaning: "another file system begins there" },
+  ],
+  [status.portRefused, { code: "port_refused", meaning: "no program listens there" }],
+  [
+    status.connectionReset,
+    { code: "connection_reset", meaning: "the program broke the connection off" },
   ],
 ]);
 

@@ -35,7 +35,7 @@ describe("resync", () => {
     expect(greeting.length).toBe(48);
     expect(greeting.subarray(0, 16).toString("latin1")).toBe("\x89PERDURE-RESYNC\n");
     expect(greeting.subarray(16, 32)).toEqual(nonce);
-    expect(greeting.readUInt32LE(32)).toBe(2);
+    expect(greeting.readUInt32LE(32)).toBe(3);
     expect(greeting.readUInt32LE(36)).toBe(7);
     expect(greeting.readBigUInt64LE(40)).toBe(2n ** 40n);
   });
@@ -67,7 +67,7 @@ describe("resync", () => {
 
   test.each([
     ["version 0", synced(nonce, 0)],
-    ["a version above the host's", synced(nonce, 3)],
+    ["a version above the host's", synced(nonce, 4)],
     ["another epoch", synced(nonce, 1, 8)],
     ["a reserved part that is not zero", synced(nonce, 1, 7, 1)],
   ])("SYNCED with %s breaks the protocol", (_name, bytes) => {

@@ -2,7 +2,8 @@
  * One stream of an epoch, as the host sees it: its credit in both directions and what may still come.
  *
  * Rules kept here for a hostile guest: one RESPONSE, first (WINDOW alone may come before it); DATA only
- * after it, never empty, never beyond the credit granted; one END, last; WINDOW never zero and never
+ * after it, never empty, never beyond the credit granted; one END, last (of a `duplex` stream the end of its
+ * own direction, and one more that is not ok may follow); WINDOW never zero and never
  * more than 1 MiB ahead. Breaking one throws `guest_protocol_violation`.
  */
 import { PerdureError } from "@perdure/protocol";
@@ -21,6 +22,8 @@ export interface StreamEvents {
   /** `payload` is valid only during the call. */
   data?(payload: Uint8Array): void;
   end?(status: number, fields: Fields): void;
+  /** Data goes both ways: an END with ok leaves the host's direction as it is. */
+  readonly duplex?: true;
   /** Credit to send has come. */
   window?(): void;
   /** The link was closed before the stream ended. Nothing is called after it. */
@@ -42,6 +45,8 @@ export class Stream {
   readonly #events: StreamEvents;
   #open = true;
   #responded = false;
+  #hostEnded = false;
+  #guestEnded = false;
   #receiveCredit = 0;
   #sendCredit = 0;
 
@@ -94,7 +99,10 @@ export class Stream {
 
   /** No more data from the host. The stream stays open for the answer. */
   end(): void {
-    if (this.#open) this.#host.send(encodeFrame(frameType.end, this.id, u16(0)), this.control);
+    if (!this.#open || this.#hostEnded) return;
+    this.#hostEnded = true;
+    this.#host.send(encodeFrame(frameType.end, this.id, u16(0)), this.control);
+    if (this.#guestEnded) this.#forget(CREDIT_BYTES_MAX + FRAME_PAYLOAD_BYTES_MAX);
   }
 
   /** Ends the stream without an answer. */
@@ -123,6 +131,7 @@ export class Stream {
   onData(payload: Uint8Array): void {
     if (this.#events.data === undefined) throw violation("DATA for an operation without any");
     if (!this.#responded) throw violation("DATA before RESPONSE");
+    if (this.#guestEnded) throw violation("DATA after END");
     if (payload.length === 0) throw violation("DATA without a payload");
     if (payload.length > this.#receiveCredit) throw violation("DATA beyond the credit granted");
     this.#receiveCredit -= payload.length;
@@ -132,7 +141,11 @@ export class Stream {
   onEnd(status: number, fields: Fields): void {
     if (this.#events.end === undefined) throw violation("END for an operation without one");
     if (!this.#responded) throw violation("END before RESPONSE");
-    this.#forget(0);
+    if (status === 0 && this.#guestEnded) throw violation("a second END");
+    this.#guestEnded = true;
+    // What the guest said before it heard of the host's END may still come.
+    if (status !== 0 || this.#events.duplex === undefined) this.#forget(0);
+    else if (this.#hostEnded) this.#forget(CREDIT_BYTES_MAX + FRAME_PAYLOAD_BYTES_MAX);
     this.#guarded(() => this.#events.end?.(status, fields));
   }
 

@@ -1,4 +1,4 @@
-/** Guest agents of version 1 of the protocol: they are spoken to as before, and spared what is newer. */
+/** Guest agents of older versions of the protocol: they are spoken to as before, and spared what is newer. */
 import { PerdureError } from "@perdure/protocol";
 import { describe, expect, test } from "vitest";
 import type { GuestLink } from "../core/ports/guest-link.ts";
@@ -34,12 +34,21 @@ const newer: [string, (link: GuestLink) => Promise<unknown>][] = [
   ["movePath", (link) => link.movePath("/tmp/a", "/tmp/b", { user, replace: false })],
   ["removePath", (link) => link.removePath("/tmp/a", { user, recursive: false })],
   ["watch", (link) => firstOf(link.watch("/tmp", { user, recursive: false }))],
+  ...newest(),
 ];
 
-describe("a guest of version 1", () => {
-  test.each(newer)("%s is refused without a word to it", async (_name, work) => {
+/** Each that version 2 lacks. */
+function newest(): [string, (link: GuestLink) => Promise<unknown>][] {
+  return [["connect", (link) => link.connect(80, 1000)]];
+}
+
+describe.each([
+  [1, newer],
+  [2, newest()],
+])("a guest of version %i", (version, lacking) => {
+  test.each(lacking)("%s is refused without a word to it", async (_name, work) => {
     const guest = new RawGuest();
-    guest.version = 1;
+    guest.version = version;
     await guest.link.sync(1, 10_000);
     guest.link.letOut();
     const error = await work(guest.link).then(
@@ -47,12 +56,14 @@ describe("a guest of version 1", () => {
       (cause: unknown) => cause,
     );
     expect(error).toBeInstanceOf(PerdureError);
-    expect(error).toMatchObject({ code: "not_supported", details: { guestVersion: 1 } });
+    expect(error).toMatchObject({ code: "not_supported", details: { guestVersion: version } });
     await new Promise((resolve) => setImmediate(resolve));
     expect(guest.frames).toEqual([]);
     guest.link.close("test");
   });
+});
 
+describe("a guest of version 1", () => {
   test("does all that it always did", async () => {
     const link = await letOut(1);
     const { process } = await link.exec(program);
@@ -100,7 +111,7 @@ describe("a guest of version 1", () => {
   });
 });
 
-test.each(newer)("%s is sent to a guest of version 2", async (_name, work) => {
+test.each(newer)("%s is sent to a guest of version 3", async (_name, work) => {
   const guest = await RawGuest.open();
   const pending = work(guest.link).catch(() => undefined);
   const { payload } = await guest.frame(frameType.request);

@@ -5,6 +5,7 @@ import { operation, type Operation } from "./operation.ts";
 
 /** @param op any number, also one that is no operation */
 export function operationVersion(op: number): number {
+  if (op >= operation.connect) return 3;
   return op >= operation.resize ? 2 : 1;
 }
 

@@ -9,7 +9,7 @@
  *
  * Guest agents in old checkpoints and templates speak an older version of the protocol. What they lack
  * is `not_supported`, without a word to them: `GuestExec.terminal`, `resizeTerminal`, `listFolder`,
- * `makeFolder`, `movePath`, `removePath` and `watch` need version 2.
+ * `makeFolder`, `movePath`, `removePath` and `watch` need version 2, `connect` version 3.
  */
 import type { Exit, GuestClockFacts, ProcessView } from "@perdure/protocol";
 
@@ -169,6 +169,22 @@ export type FileChange =
     }
   | { readonly type: "missed" };
 
+/** A connection to a TCP port inside, as a stream of bytes each way that ends by itself. */
+export interface PortConnection {
+  /**
+   * What the program sent next, as it comes; null once it has ended its side. What is not read is not asked
+   * of the guest beyond a window. One call at a time.
+   * @throws `connection_reset` where the program broke it off; `interrupted` when the link closes
+   */
+  read(): Promise<Uint8Array | null>;
+  /** Resolves when the guest had room for all of it. One call at a time. @throws as `read` */
+  write(bytes: Uint8Array): Promise<void>;
+  /** No more is written: the program sees the end of its input after the last byte. */
+  end(): void;
+  /** Breaks it off, unless both sides have ended: the program sees a reset. Whoever reads gets null. */
+  close(): void;
+}
+
 export interface GuestLink {
   /** RESYNC and wait for SYNCED: a new epoch. Call once, after the VM runs. */
   sync(generation: number, deadlineMs: number): Promise<void>;
@@ -304,6 +320,12 @@ export interface GuestLink {
    * @throws `path_not_found`, `path_is_link`, `path_denied`, `too_many`; `interrupted` when the link closes
    */
   watch(path: string, options: { user: string; recursive: boolean }): AsyncIterable<FileChange>;
+  /**
+   * Connects to a TCP port inside, on 127.0.0.1 or ::1. A program that is frozen takes nothing yet.
+   * @param port 1 to 65,535
+   * @throws `port_refused` where no program listens, `deadline_exceeded` where none takes it in time, `too_many`
+   */
+  connect(port: number, deadlineMs: number): Promise<PortConnection>;
 }
 
 export interface GuestLinks {

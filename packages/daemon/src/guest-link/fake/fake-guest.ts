@@ -14,7 +14,7 @@ import { FakeFailure, FakeFiles, initialFiles } from "./fake-file.ts";
 import { fakeOperations } from "./fake-operation.ts";
 import { FakePort, type FakeStream } from "./fake-port.ts";
 import { exitFields, FakeProcess, type FakeProcessState } from "./fake-process.ts";
-import type { FakeGuestState, FakeInside } from "./fake-state.ts";
+import type { FakeGuestState, FakeInside, FakeListener } from "./fake-state.ts";
 
 /** What the guest does wrong. All of it can be changed at any time. */
 export interface FakeFaults {
@@ -40,6 +40,7 @@ export class FakeGuest implements FakeInside {
   readonly clock: Clock;
   readonly files: FakeFiles;
   readonly processes = new Map<number, FakeProcess>();
+  readonly listeners = new Map<number, FakeListener>();
   readonly faults: FakeFaults = {};
   readonly #version: number;
   /** Called when the guest has powered itself off. */

@@ -1,6 +1,7 @@
 /** What the fake guest does for each operation. */
 import { type Fields, FieldWriter } from "../field.ts";
 import { operation, status, tag } from "../operation.ts";
+import { connect } from "./fake-connect.ts";
 import { FakeFailure, uidOf } from "./fake-file.ts";
 
 import type { FakeStream } from "./fake-port.ts";
@@ -76,6 +77,7 @@ export const fakeOperations: ReadonlyMap<number, Run> = new Map<number, Run>([
   [operation.identity, setIdentity],
   [operation.hooks, done],
   [operation.exec, exec],
+  [operation.connect, connect],
   [operation.attach, attach],
   [operation.stdin, openStdin],
   [

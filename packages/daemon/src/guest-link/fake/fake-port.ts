@@ -53,6 +53,16 @@ export class FakeStream {
     this.#port.drop(this);
   }
 
+  /** The end of the guest's direction only. */
+  endOwn(): void {
+    this.#send(frameType.end, u16(0), new Uint8Array(0));
+  }
+
+  /** Nothing more is said or heard. */
+  drop(): void {
+    this.#port.drop(this);
+  }
+
   grant(bytes: number): void {
     this.#send(frameType.window, u32(bytes));
   }

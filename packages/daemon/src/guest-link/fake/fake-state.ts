@@ -1,4 +1,5 @@
 /** What a fake guest is made of, and what its operations may touch. */
+import type { Duplex } from "node:stream";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { FakeFile, FakeFiles } from "./fake-file.ts";
 import type { FakeProcess, FakeProcessState } from "./fake-process.ts";
@@ -27,12 +28,17 @@ export interface FakeGuestState {
   processes: FakeProcessState[];
 }
 
+/** What listens on a port inside: gets its end of each connection, which is broken off by `destroy`. */
+export type FakeListener = (peer: Duplex) => void;
+
 /** The guest as its operations see it. */
 export interface FakeInside {
   readonly state: FakeGuestState;
   readonly clock: Clock;
   readonly files: FakeFiles;
   readonly processes: ReadonlyMap<number, FakeProcess>;
+  /** By port. No part of its memory. */
+  readonly listeners: ReadonlyMap<number, FakeListener>;
   /** The guest's wall clock. */
   nowMs(): number;
   /** Lets every process look again whether it may run. */

@@ -21,7 +21,7 @@ export class RawGuest {
   /** Answers RESYNC by itself; switch off before `sync` to test that. */
   answersResync = true;
   /** The version of the protocol that it answers RESYNC with. */
-  version = 2;
+  version = 3;
   /** The newest RESYNC. */
   greeting: Buffer | undefined;
   #parser = new FrameParser((type, stream, payload) => {
