@@ -106,6 +106,8 @@ export const agentViewSchema = z.object({
   wakeAtMs: wakeAtMsSchema,
   /** While it sleeps: when the first program inside that waits for a time is due, and it is woken. */
   waitDueMs: wakeAtMsSchema,
+  /** Ports inside that everybody may visit through their preview hosts. */
+  publicPorts: z.array(z.number().int()),
   head: checkpointIdSchema.nullable(),
   /** Bytes on disk that exist for this agent alone. */
   storedBytes: z.number().int().nonnegative(),

@@ -12,6 +12,7 @@ export * from "./id.ts";
 export * from "./image.ts";
 export * from "./key.ts";
 export * from "./manifest.ts";
+export * from "./port.ts";
 export * from "./rest.ts";
 export * from "./route/openapi.ts";
 export * from "./route/route.ts";

@@ -93,6 +93,13 @@ export const settings: readonly Setting[] = [
     otherwise: "in the clear",
   },
   {
+    name: "PERDURE_PREVIEW_DOMAIN",
+    option: "--preview-domain DOMAIN",
+    readBy: ["daemon"],
+    what: "of the hosts that ports are visited by, PORT-ID.DOMAIN",
+    otherwise: "localhost",
+  },
+  {
     name: "PERDURE_CORS_ORIGIN",
     option: "--cors-origin ORIGIN",
     readBy: ["daemon"],

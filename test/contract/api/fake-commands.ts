@@ -21,6 +21,7 @@ import type {
 } from "../../../packages/daemon/src/core/command.ts";
 import { firstPage } from "../../../packages/daemon/src/core/page.ts";
 import { inChunks, FakeFiles } from "./fake-files.ts";
+import { connectHere } from "./fake-connection.ts";
 import { startFakeProcess } from "./fake-process.ts";
 import type { FakeProcess } from "./fake-process.ts";
 
@@ -42,6 +43,7 @@ interface FakeAgent {
   readonly checkpoints: CheckpointView[];
   readonly processes: Map<number, FakeProcess>;
   readonly files: FakeFiles;
+  readonly ports: Map<number, { public: boolean; token: string }>;
 }
 
 const atMs = 1_700_000_000_000;
@@ -99,6 +101,7 @@ export function createFakeCommands(): FakeCommands {
         checkpoints: [],
         processes: new Map(),
         files: new FakeFiles(),
+        ports: new Map(),
       });
       return view;
     },
@@ -221,6 +224,18 @@ export function createFakeCommands(): FakeCommands {
       await Promise.resolve();
       processOf(command).resize(command);
       return undefined;
+    },
+    "set-port": async (command) => {
+      await Promise.resolve();
+      const agent = find(command);
+      const { port, public: isPublic } = command;
+      const facts = agent.ports.get(port) ?? { public: false, token: `pt_${++serial}` };
+      const next = {
+        public: isPublic ?? facts.public,
+        token: command.renewToken === true ? `pt_${++serial}` : facts.token,
+      };
+      agent.ports.set(port, next);
+      return { agent: agent.view.id, port, ...next };
     },
     gc: async (command) => {
       await Promise.resolve();
@@ -356,6 +371,10 @@ export function createFakeCommands(): FakeCommands {
         return processOf(target).output(offset, signal);
       }),
     writeStdin: async (target, bytes, end) => processOf(target).writeStdin(bytes, end),
+    connect: async (target) => {
+      const { view } = awake(target);
+      return connectHere(target.port, view.generation);
+    },
     stat: (target) => Promise.resolve().then(() => awake(target).files.stat(target.path)),
     listFolder: (target) => Promise.resolve().then(() => awake(target).files.list(target.path)),
     readFile: (target) =>
@@ -407,6 +426,7 @@ function sampleView(
     checkpointEveryMs: checkpointEveryMs ?? null,
     holds: [],
     wakeAtMs: null,
+    publicPorts: [],
     waitDueMs: null,
     head: null,
     storedBytes: 4096,

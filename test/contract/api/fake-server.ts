@@ -35,6 +35,7 @@ export interface FakeServerOptions {
   /** Of a server that was there before. */
   readonly commands?: FakeCommands;
   readonly pingMs?: number;
+  readonly previewAnswerMs?: number;
   readonly tcp?: TcpListen | null;
   readonly daemonLog?: Log;
   readonly wrapImages?: (images: FakeImages) => FakeImages;
@@ -48,6 +49,7 @@ export async function openFakeServer(
     state = createMemoryStateStore(),
     commands = createFakeCommands(),
     pingMs,
+    previewAnswerMs,
     tcp = null,
     daemonLog = () => undefined,
     wrapImages = (images) => images,
@@ -66,6 +68,7 @@ export async function openFakeServer(
     daemonLog,
     requestKeeper: createRequestKeeper(state),
     ...(pingMs === undefined ? {} : { pingMs }),
+    ...(previewAnswerMs === undefined ? {} : { previewAnswerMs }),
     events: createEventLog(state),
     health,
     metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),

@@ -14,6 +14,7 @@ interface ServeOptions extends SharedOptions {
   readonly tlsCert?: string;
   readonly tlsKey?: string;
   readonly insecureListen?: boolean;
+  readonly previewDomain?: string;
   readonly corsOrigin?: string[];
 }
 
@@ -26,6 +27,10 @@ export function addServeCommand(program: Command): void {
     .option("--tls-cert <file>", "certificate for --listen, PEM")
     .option("--tls-key <file>", "its key, PEM")
     .option("--insecure-listen", "listen beyond this host without TLS")
+    .option(
+      "--preview-domain <domain>",
+      "of the hosts that ports are visited by (default: localhost)",
+    )
     .option("--cors-origin <origin...>", "pages that browsers may call from")
     .addHelpText(
       "after",
@@ -43,7 +48,7 @@ function runInForeground(options: ServeOptions): Promise<number> {
   const paths = pathsOf(options);
   const args = [daemonProgram(), ...daemonArguments(paths)];
   makeFolders(paths);
-  for (const name of ["images", "listen", "tlsCert", "tlsKey"] as const) {
+  for (const name of ["images", "listen", "tlsCert", "tlsKey", "previewDomain"] as const) {
     const value = options[name];
     const option = name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
     if (value !== undefined) args.push(`--${option}`, value);

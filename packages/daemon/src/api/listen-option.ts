@@ -16,6 +16,8 @@ export interface ListenOptions {
   readonly tlsKey?: string | undefined;
   readonly insecure: boolean;
   readonly corsOrigins: readonly string[];
+  /** Default `localhost`. */
+  readonly previewDomain?: string | undefined;
 }
 
 /** @throws `bad_request` for what cannot be, and for what is not safe and not asked for */
@@ -29,7 +31,8 @@ export async function listenFrom(options: ListenOptions): Promise<TcpListen> {
       "Give --tls-cert and --tls-key, or --insecure-listen where something before it does TLS.",
     );
   }
-  return { host, port, tls, corsOrigins: options.corsOrigins.map(originFrom) };
+  const previewDomain = domainFrom(options.previewDomain ?? "localhost");
+  return { host, port, tls, corsOrigins: options.corsOrigins.map(originFrom), previewDomain };
 }
 
 function hostAndPort(text: string): { host: string; port: number } {
@@ -84,6 +87,17 @@ function originFrom(text: string): string {
     `--cors-origin: "${text}" is no origin of a page`,
     "As in https://console.example, without a path; * for every one.",
   );
+}
+
+/** A name that labels can be put before. */
+function domainFrom(text: string): string {
+  const domain = text.toLowerCase().replace(/\.$/, "");
+  const label = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
+  const { length } = domain;
+  if (length <= 200 && new RegExp(`^${label}(\\.${label})*$`).test(domain) && isIP(domain) === 0) {
+    return domain;
+  }
+  throw refusal(`--preview-domain: "${text}" is no domain`, "As in preview.example.com.");
 }
 
 function refusal(message: string, hint: string | undefined): PerdureError {

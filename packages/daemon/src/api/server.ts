@@ -8,8 +8,8 @@ import type { ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import Fastify from "fastify";
 import type { FastifyInstance, FastifyServerOptions } from "fastify";
-import { apiLimits, attachLimits } from "@perdure/protocol";
-import type { ErrorCode } from "@perdure/protocol";
+import { apiLimits, attachLimits, portLabel } from "@perdure/protocol";
+import type { AgentId, ErrorCode } from "@perdure/protocol";
 import type { EventLog } from "../core/event-log.ts";
 import type { ImageCommands } from "../core/image-verb.ts";
 import type { Clock } from "../core/ports/clock.ts";
@@ -34,9 +34,12 @@ import { imageRoutes } from "./image-routes.ts";
 import { fileRoutes } from "./file-routes.ts";
 import { keyRoutes } from "./key-routes.ts";
 import { pathRoutes } from "./path-routes.ts";
+import { portRoutes } from "./port-routes.ts";
+import { Preview } from "./preview/preview.ts";
 import { processRoutes } from "./process-routes.ts";
 import type { Principal } from "./principal.ts";
 import { Reach } from "./reach.ts";
+import { RefusalLimit } from "./refusal-limit.ts";
 import { restRoutes } from "./rest-routes.ts";
 import type { RequestKeeper } from "./request-keeper.ts";
 import { watchTable } from "./serve.ts";
@@ -67,6 +70,8 @@ export interface ApiServerOptions extends DaemonFacts {
   readonly state: StateStore;
   readonly clock: Clock;
   readonly requestKeeper: RequestKeeper;
+  /** From the last byte of a request to a preview host until the head of its answer, milliseconds. */
+  readonly previewAnswerMs?: number;
   /** Between pings of a WebSocket, milliseconds; default as documented. */
   readonly pingMs?: number;
   readonly events: EventLog;
@@ -82,6 +87,7 @@ export interface ApiServer {
   close(graceMs?: number): Promise<void>;
 }
 
+const DOMAIN_DEFAULT = "localhost";
 const GRACE_MS_DEFAULT = 2000;
 const IDLE_SWEEP_MS = 25;
 /** Of silence on a TCP connection; then the kernel asks whether anybody is there, for some minutes. */
@@ -97,7 +103,12 @@ export async function openApiServer(options: ApiServerOptions): Promise<ApiServe
   const closing = new AbortController();
   const { state, clock, log = () => undefined, tcp = null } = options;
   const keys = new ApiKeys({ state, clock, log: options.daemonLog });
-  const shared = { options, closing: closing.signal, keys, log };
+  const url = (): string | null => {
+    const address = remote?.server.server.address() ?? null;
+    return tcp === null || address === null ? null : urlOf(tcp, address);
+  };
+  const previewDomain = tcp?.previewDomain ?? DOMAIN_DEFAULT;
+  const shared = { options, closing: closing.signal, keys, log, url, previewDomain };
   const remote = tcp === null ? null : remoteDoor(shared, tcp);
   const local = createServer({ ...shared, door: socketDoor, tcp: null });
   const close = async (graceMs: number): Promise<void> => {
@@ -115,7 +126,7 @@ export async function openApiServer(options: ApiServerOptions): Promise<ApiServe
   }
   let closed: Promise<void> | undefined;
   return {
-    url: tcp === null ? null : urlOf(tcp, remote?.server.server.address() ?? null),
+    url: url(),
     close: (graceMs = GRACE_MS_DEFAULT) => (closed ??= close(graceMs)),
   };
 }
@@ -161,6 +172,9 @@ function urlOf({ tls }: TcpListen, address: AddressInfo | string | null): string
 }
 
 interface DoorOptions {
+  /** Of TCP, once it listens. */
+  readonly url: () => string | null;
+  readonly previewDomain: string;
   readonly options: ApiServerOptions;
   readonly closing: AbortSignal;
   readonly keys: ApiKeys;
@@ -169,7 +183,8 @@ interface DoorOptions {
   readonly tcp: TcpListen | null;
 }
 
-function createServer({ options, closing, keys, log, door, tcp }: DoorOptions): Listening {
+function createServer(facts: DoorOptions): Listening {
+  const { options, closing, keys, log, door, tcp, url, previewDomain } = facts;
   const http = {
     maxHeaderSize: HEADER_BYTES_MAX,
     shouldUpgradeCallback: isWebSocket,
@@ -211,13 +226,21 @@ function createServer({ options, closing, keys, log, door, tcp }: DoorOptions): 
   observe(server, log);
   server.decorate("requestKeeper", options.requestKeeper);
   watchTable(server);
+  const preview =
+    tcp === null ? null : previewOf({ options, keys, log, tcp, reach: new Reach(options.state) });
+  if (preview !== null) servePreview(server, preview, closing);
   const reach = new Reach(options.state);
   if (tcp !== null) allowOrigins(server, tcp.corsOrigins);
   guard(server, door, reach);
 
-  const upgrades = acceptUpgrades(server);
+  const upgrades = acceptUpgrades(server, (request, socket, head) =>
+    preview === null ? false : preview.takesUpgrade(request, socket, head),
+  );
   const { commands, events, images, pingMs = attachLimits.pingMs } = options;
-  const context = { commands, events, images, keys, reach, closing, upgrades, pingMs };
+  const context = {
+    ...{ commands, events, images, keys, reach, closing, upgrades, pingMs },
+    previewUrl: (agent: AgentId, port: number) => previewUrl(url(), previewDomain, agent, port),
+  };
   agentRoutes(server, context);
   restRoutes(server, context);
   processRoutes(server, context);
@@ -225,11 +248,52 @@ function createServer({ options, closing, keys, log, door, tcp }: DoorOptions): 
   storeRoutes(server, context);
   imageRoutes(server, context);
   pathRoutes(server, context);
+  portRoutes(server, context);
   eventRoutes(server, context);
   keyRoutes(server, context);
   daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
   return { server, upgrades };
+}
+
+function previewOf({
+  options,
+  keys,
+  log,
+  tcp,
+  reach,
+}: Pick<DoorOptions, "options" | "keys" | "log"> & { tcp: TcpListen; reach: Reach }): Preview {
+  const { commands, state, clock, previewAnswerMs } = options;
+  return new Preview({
+    ...{ commands, state, log, domain: tcp.previewDomain ?? DOMAIN_DEFAULT },
+    doorkeeper: { keys, reach, clock, limit: new RefusalLimit() },
+    ...(previewAnswerMs === undefined ? {} : { answerMs: previewAnswerMs }),
+  });
+}
+
+/** Before anything of `/v1` sees a request: what is for a preview host is for a program inside alone. */
+function servePreview(server: FastifyInstance, preview: Preview, closing: AbortSignal): void {
+  const { server: http } = server;
+  const others = http.listeners("request") as ((...request: unknown[]) => void)[];
+  http.removeAllListeners("request");
+  http.on("request", (request, response) => {
+    if (preview.takes(request, response)) return;
+    for (const listener of others) listener.call(http, request, response);
+  });
+  closing.addEventListener("abort", () => preview.close(), { once: true });
+}
+
+/** @param base of the listener */
+function previewUrl(
+  base: string | null,
+  domain: string,
+  agent: AgentId,
+  port: number,
+): string | null {
+  if (base === null) return null;
+  const { protocol, port: listens } = new URL(base);
+  const host = `${portLabel(agent, port)}.${domain}`;
+  return `${protocol}//${host}${listens === "" ? "" : `:${listens}`}/`;
 }
 
 function observe(server: FastifyInstance, log: (entry: RequestLogEntry) => void): void {

@@ -10,6 +10,8 @@ export interface TcpListen {
   readonly tls: { readonly cert: string; readonly key: string } | null;
   /** Origins of pages that browsers may call from. */
   readonly corsOrigins: readonly string[];
+  /** Of preview hosts, `PORT-ID.DOMAIN`; in lower case, default `localhost`. */
+  readonly previewDomain?: string;
 }
 
 /** Connections at once, over all callers. */

@@ -29,7 +29,11 @@ export function isWebSocket(request: IncomingMessage): boolean {
   return request.headers.upgrade?.toLowerCase() === "websocket";
 }
 
-export function acceptUpgrades(server: FastifyInstance): Upgrades {
+/** @param before takes those that are for somebody else */
+export function acceptUpgrades(
+  server: FastifyInstance,
+  before: (request: IncomingMessage, socket: Socket, head: Buffer) => boolean = () => false,
+): Upgrades {
   const pending = new WeakMap<IncomingMessage, Pending>();
   const sockets = new WebSocketServer({
     noServer: true,
@@ -47,6 +51,7 @@ export function acceptUpgrades(server: FastifyInstance): Upgrades {
   server.server.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
     // Every server of Node's has these.
     if (!(socket instanceof Socket)) throw new TypeError("An upgrade of what is no socket");
+    if (before(request, socket, head)) return;
     // Until it is a WebSocket nobody else listens.
     socket.on("error", () => socket.destroy());
     const response = new ServerResponse(request);

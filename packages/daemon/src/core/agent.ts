@@ -40,6 +40,14 @@ export interface Lease {
   readonly fallback: "creating" | "asleep" | "stopped" | "failed";
 }
 
+/** What its owner said of a TCP port inside. */
+export interface PortFacts {
+  /** Whether everybody may visit it through its preview host. */
+  readonly public: boolean;
+  /** Whoever has it may, too. */
+  readonly token: string;
+}
+
 export interface Agent {
   readonly id: AgentId;
   readonly name: string;
@@ -80,6 +88,8 @@ export interface Agent {
     readonly reason: string;
     readonly from: "asleep" | "stopped" | "failed";
   } | null;
+  /** By port; absent: nothing was said of any. Its forks have none of them. */
+  readonly ports?: Readonly<Record<string, PortFacts>>;
   readonly head: Head | null;
   readonly lease: Lease | null;
   /** Newest disk while there is no machine: what a cold start boots. Null before the first. */
@@ -119,6 +129,9 @@ export function agentView(agent: Agent, nowMs: number): AgentView {
     holds: agent.holds.filter(({ untilMs }) => untilMs > nowMs),
     wakeAtMs: agent.wakeAtMs,
     waitDueMs: agent.waitDueMs,
+    publicPorts: Object.entries(agent.ports ?? {})
+      .filter(([, facts]) => facts.public)
+      .map(([port]) => Number(port)),
     head: agent.head?.checkpoint ?? null,
     storedBytes: agent.storedBytes,
     failure: agent.failure,

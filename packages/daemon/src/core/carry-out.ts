@@ -18,6 +18,7 @@ import { changeFiles } from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { findCheckpoint } from "./keep.ts";
 import { ruleFor } from "./legality.ts";
+import { setPort } from "./port.ts";
 import { quarantine, release } from "./quarantine.ts";
 import { recover } from "./recover.ts";
 import { remove } from "./remove.ts";
@@ -88,6 +89,11 @@ export async function carryOut(
         await configure(actor, command);
       });
       return viewOf(actor);
+    case "set-port":
+      return alone(async () => {
+        ruleFor("set-port", actor.agent);
+        return { agent: actor.id, port: command.port, ...(await setPort(actor, command)) };
+      });
     case "hold":
       return alone(async () => {
         if (ruleFor("hold", actor.agent) === "wakes") await wake(actor);

@@ -6,6 +6,7 @@
  * `agent` is always a name or an id, and always looked up within `tenant`.
  */
 import type {
+  AgentId,
   AgentState,
   AgentView,
   CheckpointView,
@@ -24,9 +25,10 @@ import type {
   WakeReport,
   Why,
 } from "@perdure/protocol";
+import type { PortFacts } from "./agent.ts";
 import type { ExecWish } from "./exec-default.ts";
 import type { FileCommand, FileCommands } from "./file-command.ts";
-import type { TerminalSize } from "./ports/guest-link.ts";
+import type { PortConnection, TerminalSize } from "./ports/guest-link.ts";
 import type { Target } from "./target.ts";
 import type { TransferCommands } from "./transfer-command.ts";
 
@@ -159,6 +161,15 @@ export interface Gc extends Target {
   readonly kind: "gc";
 }
 
+/** Says who may visit a TCP port inside; absent: as it is, private to begin with. */
+export interface SetPort extends Target {
+  readonly kind: "set-port";
+  readonly port: number;
+  readonly public?: boolean;
+  /** A token of before lets nobody in any more. */
+  readonly renewToken?: boolean;
+}
+
 /** Powers off, keeps the disk. */
 export interface Stop extends Target {
   readonly kind: "stop";
@@ -208,6 +219,7 @@ export type Command =
   | Fork
   | KeepHot
   | Gc
+  | SetPort
   | Stop
   | Start
   | Recover
@@ -234,6 +246,7 @@ export interface Results {
   fork: readonly LetOut[];
   hot: HotView;
   gc: Freed;
+  "set-port": { readonly agent: AgentId; readonly port: number } & PortFacts;
   stop: AgentView;
   start: LetOut;
   recover: LetOut;
@@ -246,6 +259,14 @@ export interface Results {
 }
 
 export type ResultOf<C extends Command> = Results[C["kind"]];
+
+/** A connection to a port of an agent. While bytes pass it counts as a caller, else it keeps no agent awake. */
+export interface AgentConnection extends PortConnection {
+  /** Of the agent that it leads to. */
+  readonly generation: number;
+  /** Counts as a caller, also without bytes, until what is returned is called. */
+  attend(): () => void;
+}
 
 export interface ListQuery {
   readonly tenant: string;
@@ -312,6 +333,14 @@ export interface Commands extends FileCommands, TransferCommands {
     offset: number,
     signal: AbortSignal,
   ): Promise<AsyncIterable<ProcessOutput>>;
+  /**
+   * Connects to a TCP port inside. It ends with `interrupted` when the agent sleeps, stops or moves on. `wakes` false:
+   * an agent that is not awake is `agent_state`.
+   * @throws `port_refused` where no program listens, `deadline_exceeded` where none takes it in time, `too_many`
+   */
+  connect(
+    target: Target & { readonly port: number; readonly wakes?: boolean },
+  ): Promise<AgentConnection>;
   /**
    * Resolves when the guest has taken all of it. `end` closes the process's stdin. Once `gone` aborts nobody waits for
    * that any more, and it keeps the agent from no sleep. @throws `stdin_closed`

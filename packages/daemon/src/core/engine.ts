@@ -28,6 +28,7 @@ import { Attendant } from "./attendant.ts";
 import { bringUp, carryOut, type Door } from "./carry-out.ts";
 import { checkpointView } from "./checkpoint.ts";
 import type {
+  AgentConnection,
   CheckpointsQuery,
   Command,
   Commands,
@@ -51,6 +52,7 @@ import { listAgents } from "./list.ts";
 import { noSuchAgent } from "./no-such-agent.ts";
 import { firstPage } from "./page.ts";
 import type { Parts } from "./parts.ts";
+import { connect } from "./port.ts";
 import type { AgentExport } from "./ports/export-file.ts";
 import type { FileFacts, FolderEntry } from "./ports/guest-link.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
@@ -221,6 +223,12 @@ export class Engine implements Commands {
     return this.#use(target, (actor) =>
       inside.writeStdin(actor, this.#wakeForCall, { process: target.process, bytes, end }, gone),
     );
+  }
+
+  connect(
+    target: Target & { readonly port: number; readonly wakes?: boolean },
+  ): Promise<AgentConnection> {
+    return this.#use(target, (actor) => connect(actor, this.#waker(target), target.port));
   }
 
   stat(target: PathTarget): Promise<FileFacts> {

@@ -56,7 +56,7 @@ async function withAwakeLink<T>(
 }
 
 /** What the guest says to a call, inside the lane or after it. */
-async function said<T>(actor: Actor, machine: Machine, work: Promise<T>): Promise<T> {
+export async function said<T>(actor: Actor, machine: Machine, work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {

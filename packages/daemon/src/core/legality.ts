@@ -23,6 +23,7 @@ export type Verb =
   | "start"
   | "recover"
   | "configure"
+  | "set-port"
   | "hold"
   | "end-hold"
   | "quarantine"
@@ -55,6 +56,7 @@ const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
   start: row("nothing", "refuses", "does", "refuses", "refuses"),
   recover: row("refuses", "does", "does", "does", "does"),
   configure: row("does", "does", "does", "does", "does"),
+  "set-port": row("does", "does", "does", "does", "does"),
   hold: row("does", "wakes", "refuses", "refuses", "refuses"),
   "end-hold": row("does", "does", "does", "does", "does"),
   quarantine: row("does", "does", "does", "nothing", "does"),

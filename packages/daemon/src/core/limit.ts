@@ -51,6 +51,8 @@ export const engineLimits = {
   pausedAnswersMax: 30,
   /** Share of one CPU above which programs inside keep an agent awake, between two looks. */
   idleCpuShare: 0.05,
+  /** Until a program inside takes a connection to its port. */
+  connectMs: 10_000,
   /** Longest time between two looks at an awake agent. */
   lookEveryMsMax: 15_000,
   /** A wait inside that is due so soon is waited for awake. */

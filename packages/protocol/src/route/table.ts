@@ -5,6 +5,7 @@ import { eventRoutes } from "./event.ts";
 import { fileRoutes } from "./file.ts";
 import { imageRoutes } from "./image.ts";
 import { keyRoutes } from "./key.ts";
+import { portRoutes } from "./port.ts";
 import { processRoutes } from "./process.ts";
 import { restRoutes } from "./rest.ts";
 import type { ApiRoute } from "./route.ts";
@@ -16,6 +17,7 @@ export const routeAreas = {
   Rest: restRoutes,
   Programs: processRoutes,
   Files: fileRoutes,
+  Ports: portRoutes,
   Storage: storeRoutes,
   Events: eventRoutes,
   Images: imageRoutes,
@@ -28,6 +30,7 @@ export const routes = {
   ...restRoutes,
   ...processRoutes,
   ...fileRoutes,
+  ...portRoutes,
   ...storeRoutes,
   ...eventRoutes,
   ...imageRoutes,

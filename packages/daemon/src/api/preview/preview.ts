@@ -1,0 +1,292 @@
+/**
+ * Preview hosts: `<port>-<id>.<domain>` on the daemon's TCP listener is a program's port inside, for HTTP/1.1 and
+ * WebSockets. A host of its own for each port, so that no page from inside is of the origin of `/v1`.
+ *
+ * Node's own server and client speak HTTP at either end; between them are streams, so what is held of a body is what
+ * sockets and windows hold. A request wakes the agent, and keeps it awake until the head of its answer; after that what
+ * passes does (core/port.ts).
+ */
+import { request as httpRequest, ServerResponse } from "node:http";
+import type { ClientRequest, IncomingMessage, RequestOptions } from "node:http";
+import type { Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { pipeline } from "node:stream";
+import { PerdureError } from "@perdure/protocol";
+import type { ErrorCode } from "@perdure/protocol";
+import type { Agent } from "../../core/agent.ts";
+import type { Commands } from "../../core/command.ts";
+import type { StateStore } from "../../core/ports/state-store.ts";
+import { answerHeaders, requestHeaders } from "./header.ts";
+import { PortDuplex } from "./port-duplex.ts";
+import { portOfHost } from "./port-host.ts";
+import type { PortTarget } from "./port-host.ts";
+import { PortPool } from "./port-pool.ts";
+import type { PortRequest } from "./port-pool.ts";
+import { admit, TOKEN_COOKIE, withoutToken } from "./visitor.ts";
+import type { Doorkeeper } from "./visitor.ts";
+
+/** From the last byte of a request until the head of its answer. */
+export const ANSWER_MS_DEFAULT = 120_000;
+const KEEP_ALIVE_MS = 30_000;
+/** A program that cannot be reached is the gateway's error, whatever the reason. */
+const GATEWAY_CODES: ReadonlySet<ErrorCode> = new Set([
+  ...(["agent_not_found", "agent_state", "agent_failed", "agent_quarantined"] as const),
+  ...(["port_refused", "connection_reset", "deadline_exceeded", "guest_timeout"] as const),
+  ...(["interrupted", "guest_unreachable", "not_supported"] as const),
+]);
+
+export interface PreviewOptions {
+  readonly commands: Pick<Commands, "connect">;
+  readonly state: Pick<StateStore, "agent">;
+  readonly doorkeeper: Doorkeeper;
+  /** In lower case. */
+  readonly domain: string;
+  readonly answerMs?: number;
+  readonly log: (entry: {
+    method: string;
+    route: string;
+    status: number;
+    by: string;
+    tookMs: number;
+    code?: ErrorCode;
+  }) => void;
+}
+
+/** One visit, from its request to the end of its answer. */
+interface Visit {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly target: PortTarget;
+  /** Of an upgrade: the connection, and what came behind the request. */
+  readonly upgrade: { readonly socket: Socket; readonly head: Buffer } | null;
+  by: string;
+  code?: ErrorCode;
+}
+
+export class Preview {
+  readonly #options: PreviewOptions;
+  readonly #pool: PortPool;
+  readonly #upgraded = new Set<Duplex>();
+  #visits = 0;
+
+  constructor(options: PreviewOptions) {
+    this.#options = options;
+    this.#pool = new PortPool(options.commands);
+  }
+
+  /** Whether the request was for a preview host: then it is served. */
+  takes(request: IncomingMessage, response: ServerResponse): boolean {
+    return this.#begin(request, response, null);
+  }
+
+  /** As `takes`, of one that asks for a WebSocket. */
+  takesUpgrade(request: IncomingMessage, socket: Socket, head: Buffer): boolean {
+    if (portOfHost(request.headers.host, this.#options.domain) === null) return false;
+    const response = new ServerResponse(request);
+    socket.on("error", () => socket.destroy());
+    response.shouldKeepAlive = false;
+    response.assignSocket(socket);
+    response.once("finish", () => {
+      if (!this.#upgraded.has(socket)) socket.destroySoon();
+    });
+    return this.#begin(request, response, { socket, head });
+  }
+
+  close(): void {
+    this.#pool.destroy();
+    for (const socket of this.#upgraded) socket.destroy();
+  }
+
+  #begin(request: IncomingMessage, response: ServerResponse, upgrade: Visit["upgrade"]): boolean {
+    const target = portOfHost(request.headers.host, this.#options.domain);
+    if (target === null) return false;
+    const visit: Visit = { request, response, target, upgrade, by: "nobody" };
+    const startedMs = performance.now();
+    response.once("close", () => {
+      this.#options.log({
+        method: request.method ?? "",
+        route: "(preview)",
+        status: response.statusCode,
+        by: visit.by,
+        tookMs: Math.round(performance.now() - startedMs),
+        ...(visit.code === undefined ? {} : { code: visit.code }),
+      });
+    });
+    response.on("error", () => undefined);
+    this.#serve(visit).catch((error: unknown) => {
+      refuse(visit, PerdureError.from(error));
+    });
+    return true;
+  }
+
+  async #serve(visit: Visit): Promise<void> {
+    const { request, response, target } = visit;
+    const agent = await this.#options.state.agent(target.agent);
+    const found = agent?.state === "removed" ? null : agent;
+    const visitor = await admit(request, found, target.port, this.#options.doorkeeper);
+    visit.by = visitor.id;
+    if (found === null) throw new PerdureError("agent_not_found", "No agent has this id");
+    const path = withoutToken(request.url ?? "/");
+    if (!path.startsWith("/") && path !== "*") {
+      throw new PerdureError("bad_request", "Cannot visit an address that is no path");
+    }
+    const isPage = request.method === "GET" || request.method === "HEAD";
+    if (visitor.fromQuery !== null && visit.upgrade === null && isPage) {
+      // Only of this host: no `//other.example` may be made of the path.
+      const location = path.replace(/^[/\\]+/, "/");
+      const secure = "encrypted" in request.socket ? "; Secure" : "";
+      response.writeHead(303, {
+        location,
+        "set-cookie": `${TOKEN_COOKIE}=${visitor.fromQuery}; Path=/; HttpOnly; SameSite=Lax${secure}`,
+        "cache-control": "no-store",
+        "referrer-policy": "no-referrer",
+      });
+      response.end();
+      return;
+    }
+    this.#pass(visit, found, path, hasBody(request) || visit.upgrade !== null);
+  }
+
+  /** `fresh`: over a connection of its own. One that waited may be closed by the program just now. */
+  #pass(visit: Visit, agent: Agent, path: string, fresh: boolean): void {
+    const { request, response, target, upgrade } = visit;
+    const { tenant, id, generation } = agent;
+    const own = fresh ? { own: ++this.#visits } : {};
+    const portKey = { tenant, agent: id, generation, port: target.port, ...own };
+    const wanted: RequestOptions & PortRequest = {
+      agent: this.#pool,
+      portKey,
+      method: request.method,
+      path,
+      headers: requestHeaders(request, upgrade !== null),
+      setHost: false,
+    };
+    const passed = httpRequest(wanted);
+    const answerMs = this.#options.answerMs ?? ANSWER_MS_DEFAULT;
+    const late = setTimeout(() => {
+      const message = `Nothing on port ${target.port} answered within ${answerMs} ms`;
+      passed.destroy(new PerdureError("guest_timeout", message));
+    }, answerMs);
+    let leave = (): void => undefined;
+    const answered = (): void => {
+      clearTimeout(late);
+      leave();
+    };
+    passed.once("socket", (socket: Duplex) => {
+      if (socket instanceof PortDuplex) leave = socket.connection.attend();
+    });
+    passed.once("close", answered);
+    passed.once("response", (answer) => {
+      answered();
+      send(visit, answer);
+    });
+    passed.once("upgrade", (answer, socket, head) => {
+      answered();
+      if (upgrade === null) socket.destroy();
+      else this.#join(visit, answer, socket, head);
+    });
+    passed.on("error", (error) => {
+      const again = passed.reusedSocket && !fresh && !response.headersSent && isCut(error);
+      if (again && !response.destroyed) this.#pass(visit, agent, path, true);
+      else refuse(visit, reasonOf(error));
+    });
+    response.once("close", () => {
+      if (!response.writableFinished) passed.destroy();
+    });
+    if (!hasBody(request)) {
+      passed.end();
+      return;
+    }
+    request.on("data", () => late.refresh());
+    feed(request, passed);
+  }
+
+  /** Both ends speak their own protocol from here on. */
+  #join({ response, upgrade }: Visit, answer: IncomingMessage, inside: Duplex, head: Buffer): void {
+    const { socket, head: early } = upgrade as NonNullable<Visit["upgrade"]>;
+    this.#upgraded.add(socket);
+    socket.once("close", () => this.#upgraded.delete(socket));
+    response.sendDate = false;
+    const headers = [...answerHeaders(answer), "Connection", "Upgrade", "Upgrade", "websocket"];
+    response.writeHead(101, answer.statusMessage, headers);
+    response.flushHeaders();
+    response.detachSocket(socket);
+    socket.setKeepAlive(true, KEEP_ALIVE_MS);
+    socket.setNoDelay(true);
+    if (head.length > 0) socket.write(head);
+    if (early.length > 0) inside.write(early);
+    const end = (): void => {
+      socket.destroy();
+      inside.destroy();
+    };
+    pipeline(inside, socket, (error) => {
+      if (error != null) end();
+    });
+    pipeline(socket, inside, (error) => {
+      if (error != null) end();
+    });
+  }
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0;
+}
+
+/** A program may answer, and stop reading, before all of the body has come. */
+function feed(request: IncomingMessage, passed: ClientRequest): void {
+  request.on("error", () => passed.destroy());
+  request.once("close", () => {
+    if (!request.complete) passed.destroy();
+  });
+  request.pipe(passed);
+}
+
+function send({ response }: Visit, answer: IncomingMessage): void {
+  if (response.headersSent || response.destroyed) {
+    answer.destroy();
+    return;
+  }
+  response.writeHead(answer.statusCode ?? 502, answer.statusMessage, answerHeaders(answer));
+  // Events come one by one, and the first may be long in coming.
+  response.flushHeaders();
+  pipeline(answer, response, (error) => {
+    // Half of an answer is not the whole.
+    if (error != null) response.destroy();
+  });
+}
+
+function refuse(visit: Visit, error: PerdureError): void {
+  const { response } = visit;
+  visit.code ??= error.code;
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  if (response.destroyed) return;
+  const { retryAfterMs } = error.details;
+  response.writeHead(GATEWAY_CODES.has(error.code) ? 502 : error.status, {
+    "content-type": "application/json; charset=utf-8",
+    "cache-control": "no-store",
+    ...(typeof retryAfterMs === "number"
+      ? { "retry-after": String(Math.ceil(retryAfterMs / 1000)) }
+      : {}),
+    // What is left of the request is not read.
+    connection: "close",
+  });
+  response.end(JSON.stringify(error));
+}
+
+function isCut(error: unknown): boolean {
+  const { code } = error as { code?: string };
+  return code === "ECONNRESET" || code === "connection_reset" || code === "interrupted";
+}
+
+function reasonOf(error: unknown): PerdureError {
+  if (error instanceof PerdureError) return error;
+  const { code = "", message } = error as { code?: string; message: string };
+  // The parser's words for what the program sent.
+  const why = code.startsWith("HPE_") ? `it does not speak HTTP (${message})` : message;
+  return new PerdureError("connection_reset", `The program inside gave no answer: ${why}`, {
+    cause: error,
+  });
+}
