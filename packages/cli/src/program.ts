@@ -12,6 +12,7 @@ import { addGcCommand } from "./command/gc.ts";
 import { addImageCommands } from "./command/image.ts";
 import { addKeyCommands } from "./command/key.ts";
 import { addListCommand } from "./command/list.ts";
+import { addPortCommands } from "./command/port.ts";
 import { addReportCommand } from "./command/report.ts";
 import { addRestCommands } from "./command/rest.ts";
 import { addServeCommand } from "./command/serve.ts";
@@ -49,6 +50,7 @@ export function createProgram(json: boolean): Command {
   addShellCommand(program);
   addCpCommand(program);
   addFileCommands(program);
+  addPortCommands(program);
   addVerbCommands(program);
   addRestCommands(program);
   addReportCommand(program);

@@ -30,6 +30,8 @@ export type {
   LetOut,
   ListResponse,
   Pending,
+  PortRequest,
+  PortView,
   ProcessView,
   TerminalSize,
   RecipeInput,
@@ -49,6 +51,8 @@ export type { FileEvent } from "./file-watch.ts";
 export type { ImageCalls, ImageWorkOptions, ImportOptions } from "./image-calls.ts";
 export { goesOn } from "./output.ts";
 export type { Output } from "./output.ts";
+export type { ConnectOptions } from "./port-calls.ts";
+export { PortConnection } from "./port-connection.ts";
 export type { ExecOptions, TerminalOptions } from "./process-calls.ts";
 export { ProcessHandle } from "./process-handle.ts";
 export type { SignalName } from "./signal.ts";
