@@ -72,7 +72,7 @@ interface Asked {
 
 /** Of a stream only the head is read; whatever is answered fits the OpenAPI document. */
 async function send(route: ApiRoute, { token, agent = "mine", body, socket = false }: Asked) {
-  const values = { agent, process: 1, hold: 1, checkpoint: "c1", key: "k1", image: "i1" };
+  const values = { agent, process: 1, hold: 1, checkpoint: "c1", key: "k1", image: "i1", port: 80 };
   expect(Object.keys(values)).toEqual(expect.arrayContaining([...pathNames(route.path)]));
   const path = pathOf(route, values);
   const response = await new Promise<IncomingMessage>((resolve, reject) => {

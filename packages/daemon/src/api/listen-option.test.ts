@@ -22,6 +22,7 @@ it.each([
   expect(await listenFrom({ ...plain, listen })).toEqual({
     host,
     port,
+    previewDomain: "localhost",
     tls: null,
     corsOrigins: [],
   });
