@@ -12,7 +12,7 @@ export const portRoutes = {
     method: "GET",
     path: "/v1/agents/:agent/ports/:port/connect",
     summary:
-      "A connection to a TCP port inside over a WebSocket, bytes as binary messages; wakes the agent first.",
+      "A connection to a TCP port inside over a WebSocket, which wakes the agent first: see connect.md.",
     params: port,
     query: connectQuerySchema,
     status: 101,
