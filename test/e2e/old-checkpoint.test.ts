@@ -63,6 +63,7 @@ describe("a checkpoint of format 1", () => {
       () => client.movePath("fixture", "/tmp/a", "/tmp/b", root),
       () => client.removePath("fixture", "/tmp/a", root),
       () => client.terminal("fixture", ["/init", "--version"], root),
+      () => client.connect("fixture", 80),
     ];
     for (const work of lacking) {
       const refused = await refusal(work());

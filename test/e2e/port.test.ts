@@ -224,6 +224,39 @@ describe("raw connections", () => {
     slow.close();
   });
 
+  test("a checkpoint leaves it as it is, a restore ends it", async () => {
+    const connection = await under.client.connect("a1", 7001);
+    const pieces = connection[Symbol.asyncIterator]();
+    const echoed = async (said: string): Promise<string> => {
+      await connection.write(said);
+      return text((await pieces.next()).value ?? "");
+    };
+    expect(await echoed("before")).toBe("before");
+    await under.client.checkpoint("a1", { name: "cut" });
+    expect(await echoed("after")).toBe("after");
+    const reading = codeOf(Promise.resolve(pieces.next()));
+    await under.client.restore("a1", "cut");
+    expect(await reading).toBe("interrupted");
+    const next = await under.client.connect("a1", 7001);
+    await next.write("restored");
+    await next.end();
+    expect(text(await all(next))).toBe("restored");
+    await under.client.drop("a1", "cut");
+  });
+
+  test("a daemon that is killed ends it here and inside", async () => {
+    await under.sh("a1", "rm -f /tmp/witness");
+    const connection = await under.client.connect("a1", 7005);
+    const pieces = await ready(connection);
+    const reading = codeOf(Promise.resolve(pieces.next()));
+    await under.restart({ PERDURE_LISTEN: "127.0.0.1:0" });
+    expect(await reading).toBe("interrupted");
+    await until("the reset inside", async () =>
+      (await under.sh("a1", "cat /tmp/witness || true")).includes("ConnectionResetError"),
+    );
+    page = await under.client.setPort("a1", 7000);
+  });
+
   test("a sleep ends it here as interrupted and inside as a reset; connecting wakes", async () => {
     await under.sh("a1", "rm -f /tmp/witness");
     const connection = await under.client.connect("a1", 7005);
@@ -282,6 +315,38 @@ describe("preview hosts", () => {
     expect(await textOf(answer)).toBe(createHash("sha256").update(whole).digest("hex"));
   });
 
+  test("a program that never answers holds up nobody, and a visitor that goes is gone inside", async () => {
+    const { url, token: own } = await under.client.setPort("a1", 7003);
+    const waiting = Array.from({ length: 20 }, () =>
+      spawn("curl", ["-s", "-H", `x-perdure-token: ${own}`, url ?? ""]),
+    );
+    const open = (): Promise<string> =>
+      under.sh("a1", "grep -c ':1B5B .* 01 ' /proc/net/tcp || true");
+    await until("all of them to be open", async () => Number(await open()) === 20);
+    expect((await curl("-H", token(), page.url ?? "")).status).toBe(200);
+    for (const child of waiting) child.kill("SIGKILL");
+    await until("all of them to be gone", async () => Number(await open()) === 0);
+  });
+
+  test.each([
+    ["a path that leads up", "/../../etc/passwd", []],
+    ["a header of its own connection", "/", ["-H", "connection: x-y, host", "-H", "x-y: 1"]],
+    ["two hosts", "/", ["-H", "host: localhost"]],
+    ["a forged origin of the request", "/", ["-H", "x-forwarded-for: 10.0.0.1"]],
+  ])("%s does no harm", async (_what, path, more) => {
+    const { status, body } = await curl(
+      "--path-as-is",
+      ...more,
+      "-H",
+      token(),
+      (page.url ?? "").replace(/\/$/, path),
+    );
+    expect([200, 401, 404]).toContain(status);
+    expect(body).not.toContain("10.0.0.1");
+    expect(body).not.toContain("x-y");
+    expect(body).not.toContain(page.token);
+  });
+
   test("a WebSocket echoes, and ends when the agent sleeps", async () => {
     const url = new URL(page.url ?? "");
     const socket = new WebSocket(`ws://127.0.0.1:${url.port}/`, {
@@ -303,7 +368,7 @@ describe("preview hosts", () => {
     expect((await under.client.show("a1")).state).toBe("awake");
   });
 
-  test("nobody listening, no such agent and a stopped one answer 502 with a code", async () => {
+  test("nobody listening is answered with 502 and a code", async () => {
     const { url, token: other } = await under.client.setPort("a1", 7999);
     const refused = await curl("-H", `x-perdure-token: ${other}`, url ?? "");
     expect(refused.status).toBe(502);
