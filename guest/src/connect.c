@@ -156,6 +156,10 @@ static void accepted(struct connection *connection) {
 /* `error` is why this address did not do. */
 static void try_next(struct connection *connection, int error) {
   source_close(&connection->socket);
+  if (error == ECONNRESET || error == ECONNABORTED) {
+    refuse(connection, STATUS_CONNECTION_RESET, NULL); /* it was taken, and broken off at once */
+    return;
+  }
   if (!connection->is_last_try) {
     connection->is_last_try = true;
     try_connect(connection);

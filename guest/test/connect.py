@@ -307,6 +307,36 @@ def _(guest):
         assert link.quiet(stream.id)
 
 
+@test("a program that breaks off at once is never one that does not listen")
+def _(guest):
+    at_once = struct.pack("ii", 1, 0)
+    stop = threading.Event()
+    with listening() as (server, port):
+        def serve():
+            server.settimeout(0.2)
+            while not stop.is_set():
+                with contextlib.suppress(socket.timeout):
+                    peer, _ = server.accept()
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+                    peer.close()
+
+        threads = [threading.Thread(target=serve) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(500):
+                try:
+                    stream = Stream(guest.link, port)
+                    stream.read_to_end()
+                    assert stream.ended == 26, stream.ended
+                except Failed as failed:
+                    assert failed.status == "connection_reset", failed
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(20)
+
+
 @test("192 connections at once, and one more when one has gone")
 def _(guest):
     link = guest.link

@@ -104,7 +104,7 @@ describe("forward", () => {
       expect((await run("forward", "a1", "--", wrong)).code).toBe(2);
     }
     const taken = await run("forward", "a1", String(inside), "--json");
-    expect(taken.code).toBe(1);
+    expect(taken.code).toBe(2);
     expect(JSON.parse(taken.stderr)).toMatchObject({ code: "bad_request" });
     expect((await run("forward", "a2", `0:${inside}`)).code).toBe(1);
   });

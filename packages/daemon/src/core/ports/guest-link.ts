@@ -323,7 +323,8 @@ export interface GuestLink {
   /**
    * Connects to a TCP port inside, on 127.0.0.1 or ::1. A program that is frozen takes nothing yet.
    * @param port 1 to 65,535
-   * @throws `port_refused` where no program listens, `deadline_exceeded` where none takes it in time, `too_many`
+   * @throws `port_refused` where no program listens, `connection_reset` where it is broken off at once,
+   *   `deadline_exceeded` where no program takes it in time, `too_many`
    */
   connect(port: number, deadlineMs: number): Promise<PortConnection>;
 }
