@@ -381,6 +381,7 @@ describe("preview hosts", () => {
     expect(opened.code, opened.stderr).toBe(0);
     expect((await curl(page.url ?? "")).status).toBe(200);
     expect((await under.client.show("a1")).publicPorts).toEqual([7000]);
+    expect((await under.perdure(["show", "a1"])).stdout).toMatch(/^public +port 7000$/m);
     expect((await under.perdure(["port", "a1", "7000", "--private"])).code).toBe(0);
     expect((await curl(page.url ?? "")).status).toBe(401);
   });

@@ -75,6 +75,9 @@ function describe(agent: AgentView): string {
       ({ id, reason, untilMs }) =>
         [`hold ${id}`, `until ${time(untilMs)}${reason === "" ? "" : `: ${reason}`}`] as const,
     ),
+    ...(agent.publicPorts.length === 0
+      ? []
+      : [["public", `port ${agent.publicPorts.join(", ")}`] as const]),
     ...(agent.wakeAtMs === null ? [] : [["wakes at", time(agent.wakeAtMs)] as const]),
     ...(agent.waitDueMs === null ? [] : [["wait due", time(agent.waitDueMs)] as const]),
     ["head", agent.head ?? "none"],

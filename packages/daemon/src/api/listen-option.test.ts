@@ -77,3 +77,28 @@ it.each(["console.example", "https://console.example/app", "file:///x", "null", 
     await expect(listenFrom(asked)).rejects.toThrow(/is no origin of a page/);
   },
 );
+
+it.each([
+  ["Preview.Example.COM.", "preview.example.com"],
+  ["localhost", "localhost"],
+])("takes %s as the domain of preview hosts", async (text, previewDomain) => {
+  expect(await listenFrom({ ...plain, listen: "7070", previewDomain: text })).toMatchObject({
+    previewDomain,
+  });
+});
+
+it.each([
+  "",
+  ".",
+  "a..b",
+  "-a.example",
+  "a_b.example",
+  "127.0.0.1",
+  "a:80",
+  "a/b",
+  `${"a".repeat(64)}.b`,
+])('refuses "%s" as the domain of preview hosts', async (previewDomain) => {
+  await expect(listenFrom({ ...plain, listen: "7070", previewDomain })).rejects.toMatchObject({
+    code: "bad_request",
+  });
+});
