@@ -1,7 +1,7 @@
 /** StateStore in memory, for tests. Plain data in, copies out; nothing is durable. */
 import { keyLimits, PerdureError } from "@perdure/protocol";
 import type { AgentId, AgentState, CheckpointId } from "@perdure/protocol";
-import { wakeDueMs, type Agent } from "../../packages/daemon/src/core/agent.ts";
+import { dueMs, hasLabels, type Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { ApiKey, KeyId } from "../../packages/daemon/src/core/api-key.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
 import type {
@@ -81,20 +81,31 @@ export function createMemoryStateStore(): StateStore {
     agent: (id) => answer(({ agents }) => agents.get(id) ?? null),
     agentByName: (tenant, name) =>
       answer(() => living(tenant).find((agent) => agent.name === name) ?? null),
-    listAgents: ({ tenant, prefix = "", after = "", state, limit }) =>
+    listAgents: ({ tenant, prefix = "", after = "", state, label = {}, limit }) =>
       answer(() =>
         living(tenant)
           .filter((agent) => agent.name.startsWith(prefix) && agent.name > after)
           .filter((agent) => state === undefined || agent.state === state)
+          .filter((agent) => hasLabels(agent, label))
           .slice(0, limit),
       ),
     allAgents: () => answer(({ agents }) => [...agents.values()]),
-    dueWakes: (limit) =>
+    agentsByAge: ({ tenant, label, order, after, limit }) =>
+      answer(() => {
+        const found = living(tenant)
+          .filter((agent) => hasLabels(agent, label))
+          .sort((one, two) => (one.id < two.id ? -1 : 1));
+        if (order === "newest-first") found.reverse();
+        const isNext = ({ id }: Agent): boolean =>
+          after === null || (order === "newest-first" ? id < after : id > after);
+        return found.filter(isNext).slice(0, limit);
+      }),
+    due: (limit) =>
       answer(({ agents }) =>
         [...agents.values()]
           .flatMap((agent) => {
-            const dueMs = wakeDueMs(agent);
-            return dueMs === null ? [] : [{ id: agent.id, dueMs }];
+            const atMs = dueMs(agent);
+            return atMs === null ? [] : [{ id: agent.id, dueMs: atMs }];
           })
           .sort((one, two) => one.dueMs - two.dueMs)
           .slice(0, limit),

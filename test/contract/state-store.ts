@@ -206,6 +206,56 @@ export function stateStoreContract(
       expect(await names({ tenant: "other" })).toEqual(["web-9"]);
     });
 
+    it("lists by age and by labels, either way, page by page", async () => {
+      const all = [
+        sampleAgent("c", { labels: { team: "red", "a.b": "1" } }),
+        sampleAgent("b", { labels: { team: "red" } }),
+        sampleAgent("a"),
+        sampleAgent("d", { labels: { team: "blue", $: "red" } }),
+      ];
+      await insert(...all.toReversed(), sampleAgent("e", { tenant: "other" }));
+      await insert(sampleAgent("f", { state: "removed" }));
+      const ages = async (
+        wanted: Partial<Parameters<StateStore["agentsByAge"]>[0]>,
+      ): Promise<string[]> => {
+        const query = { tenant: "default", label: {}, after: null, limit: 100 };
+        const found = await store.agentsByAge({ ...query, order: "oldest-first", ...wanted });
+        return found.map(({ name }) => name);
+      };
+      expect(await ages({})).toEqual(["c", "b", "a", "d"]);
+      expect(await ages({ order: "newest-first" })).toEqual(["d", "a", "b", "c"]);
+      const after = all[2]?.id ?? null;
+      expect(await ages({ after })).toEqual(["d"]);
+      expect(await ages({ after, order: "newest-first", limit: 1 })).toEqual(["b"]);
+      expect(await ages({ label: { team: "red" } })).toEqual(["c", "b"]);
+      expect(await ages({ label: { team: "red", "a.b": "1" } })).toEqual(["c"]);
+      expect(await ages({ label: { $: "red" } })).toEqual(["d"]);
+      expect(await ages({ label: { team: "re" } })).toEqual([]);
+      expect(await names({ label: { team: "red" } })).toEqual(["b", "c"]);
+      expect(await names({ label: { team: "red" }, state: "awake" })).toEqual([]);
+    });
+
+    it("tells what is due first: sleepers that wake, and those that run and have an end", async () => {
+      const end = { atMs: 2000, afterMs: 1, then: "sleep" } as const;
+      const agents = [
+        sampleAgent("sleeper", { wakeAtMs: 3000, end }),
+        sampleAgent("runner", { state: "awake", wakeAtMs: 1000, end }),
+        sampleAgent("not-begun", { state: "awake", end: { ...end, atMs: null } }),
+        sampleAgent("resting", { end }),
+        sampleAgent("failed", { state: "failed", end }),
+        sampleAgent("ending", { state: "failed", end: { ...end, atMs: 1500, then: "remove" } }),
+      ];
+      await insert(...agents);
+      const ids = new Map(agents.map(({ id, name }) => [id, name]));
+      const due = (await store.due(9)).map(({ id, dueMs }) => [ids.get(id), dueMs]);
+      expect(due).toEqual([
+        ["ending", 1500],
+        ["runner", 2000],
+        ["sleeper", 3000],
+      ]);
+      expect(await store.due(1)).toHaveLength(1);
+    });
+
     it("lists an agent's checkpoints in the order they came, and forgets one", async () => {
       const [one, two] = [sampleAgent("a1"), sampleAgent("a2")];
       await insert(one, two);

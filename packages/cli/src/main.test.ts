@@ -788,6 +788,32 @@ describe("events", () => {
   });
 });
 
+describe("what an owner says of an agent", () => {
+  it("is given at create, changed by set, shown, and narrows a list", async () => {
+    const labels = ["--label", "team=red", "note=a=b", "--env", "A=1"];
+    await data(["create", "a1", ...labels, "--end-after", "2h", "--at-end", "remove"]);
+    await data(["create", "a2", "--label", "team=red"]);
+    const executed = fake.commands.executed.find(({ kind }) => kind === "create");
+    expect(executed).toMatchObject({
+      labels: { team: "red", note: "a=b" },
+      env: { A: "1" },
+      end: { afterMs: 7_200_000, then: "remove" },
+    });
+    const shown = await data(["show", "a1"]);
+    expect(shown).toMatch(/^end +\S+Z: remove$/m);
+    expect(shown).toMatch(/^label note +a=b$/m);
+    const listed = async (...args: string[]) =>
+      (json(await data(["list", "--json", ...args])) as { name: string }[]).map(({ name }) => name);
+    expect(await listed("--label", "team=red")).toEqual(["a1", "a2"]);
+    expect(await listed("--label", "team=red", "note=a=b")).toEqual(["a1"]);
+    await data(["set", "a1", "--end-after", "never", "--label", "team=blue"]);
+    expect(await listed("--label", "team=red")).toEqual(["a2"]);
+    expect(await data(["show", "a1"])).not.toMatch(/^end /m);
+    expect((await run(["create", "a3", "--label", "nothing"])).code).toBe(2);
+    expect((await run(["set", "a1", "--at-end", "sleep"])).code).toBe(2);
+  });
+});
+
 describe("key", () => {
   it("is made once, listed and revoked", async () => {
     const made = await data(["key", "create", "ci", "--scope", "use", "--agent", "a1", "a2"]);
@@ -803,6 +829,9 @@ describe("key", () => {
       await data(["key", "create", "short", "--scope", "read", "--expires", "2h", "--json"]),
     ) as { key: { expiresAtMs: number } };
     expect(created.key.expiresAtMs).toBeGreaterThanOrEqual(before + 2 * 3_600_000);
+    expect(await data(["key", "create", "e2b", "--scope", "admin", "--e2b"])).toMatch(
+      /^e2b_[0-9a-f]+\n$/,
+    );
     expect(await data(["key", "revoke", "ci"])).toBe('Key "ci" is revoked\n');
     expect((await run(["key", "revoke", "ci"])).stderr).toMatch(/^perdure: No key has the name/);
     expect((await run(["key", "create", "x"])).code).toBe(2);

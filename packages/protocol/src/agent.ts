@@ -1,7 +1,14 @@
 /** What an agent is, as the API, SDK and CLI show it, and the bounds of what may be asked. */
 import { z } from "zod";
 import { agentIdSchema, checkpointIdSchema, digestSchema } from "./id.ts";
-import { checkpointEveryMsSchema, holdSchema, idleAfterMsSchema, wakeAtMsSchema } from "./rest.ts";
+import { labelsSchema } from "./label.ts";
+import {
+  checkpointEveryMsSchema,
+  endSchema,
+  holdSchema,
+  idleAfterMsSchema,
+  wakeAtMsSchema,
+} from "./rest.ts";
 
 export const MIB = 1024 * 1024;
 export const GIB = 1024 * MIB;
@@ -108,6 +115,10 @@ export const agentViewSchema = z.object({
   waitDueMs: wakeAtMsSchema,
   /** Ports inside that everybody may visit through their preview hosts. */
   publicPorts: z.array(z.number().int()),
+  end: endSchema.nullable(),
+  /** Whether traffic to its ports wakes it. */
+  wakeOnTraffic: z.boolean(),
+  labels: labelsSchema,
   head: checkpointIdSchema.nullable(),
   /** Bytes on disk that exist for this agent alone. */
   storedBytes: z.number().int().nonnegative(),

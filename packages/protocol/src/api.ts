@@ -16,7 +16,13 @@ import {
 import { errorCodes } from "./error.ts";
 import { agentIdSchema, checkpointIdSchema } from "./id.ts";
 import { checkpointKindSchema } from "./manifest.ts";
-import { checkpointEveryMsSchema, givenMomentSchema, idleAfterMsSchema } from "./rest.ts";
+import { agentEnvSchema, labelLimits, labelsSchema } from "./label.ts";
+import {
+  checkpointEveryMsSchema,
+  endWishSchema,
+  givenMomentSchema,
+  idleAfterMsSchema,
+} from "./rest.ts";
 import { terminalSizeSchema } from "./terminal.ts";
 import { wakeReportSchema } from "./wake-report.ts";
 import { flag } from "./query.ts";
@@ -96,6 +102,17 @@ export const errorBodySchema = z.object({
   details: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])).optional(),
 });
 
+/** Each as a whole where it is given. */
+const ownerSettings = {
+  /** Null: none. */
+  end: endWishSchema.nullable().optional(),
+  /** Default: true. */
+  wakeOnTraffic: z.boolean().optional(),
+  labels: labelsSchema.optional(),
+  /** Variables of every program that a call starts. Not shown: they may hold secrets. */
+  env: agentEnvSchema.optional(),
+};
+
 /** `POST /v1/agents` */
 export const createRequestSchema = z.strictObject({
   name: agentNameSchema,
@@ -110,6 +127,7 @@ export const createRequestSchema = z.strictObject({
   idleAfterMs: idleAfterMsSchema.optional(),
   /** Absent: as the daemon's settings say. */
   checkpointEveryMs: checkpointEveryMsSchema.optional(),
+  ...ownerSettings,
 });
 /** Name and, where they shall not be the defaults, image, size and `onCrash`. */
 export type CreateRequest = z.input<typeof createRequestSchema>;
@@ -125,6 +143,7 @@ export const configureRequestSchema = z.strictObject({
   idleAfterMs: idleAfterMsSchema.optional(),
   checkpointEveryMs: checkpointEveryMsSchema.optional(),
   wakeAtMs: givenMomentSchema.nullable().optional(),
+  ...ownerSettings,
 });
 export type ConfigureRequest = z.input<typeof configureRequestSchema>;
 
@@ -149,9 +168,24 @@ export const pageQuerySchema = z.strictObject({
 /** Pass as `after` for the next page; null on the last. */
 export const nextPageSchema = z.string().nullable();
 
+/** `KEY=VALUE`, once or several times: agents that have all of these labels. */
+const labelQuerySchema = z
+  .union([z.string(), z.array(z.string()).max(labelLimits.countMax)])
+  .transform((given) => (typeof given === "string" ? [given] : given))
+  .refine((given) => given.every((label) => label.indexOf("=") > 0), "must be KEY=VALUE")
+  .transform((given) =>
+    Object.fromEntries(
+      given.map((label) => [
+        label.slice(0, label.indexOf("=")),
+        label.slice(label.indexOf("=") + 1),
+      ]),
+    ),
+  );
+
 /** `GET /v1/agents` */
 export const listQuerySchema = z.strictObject({
   prefix: z.string().max(63).optional(),
+  label: labelQuerySchema.optional(),
   state: agentStateSchema.optional(),
   after: z.string().max(63).optional(),
   limit: pageLimitSchema,

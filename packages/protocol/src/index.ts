@@ -11,6 +11,7 @@ export * from "./gc.ts";
 export * from "./id.ts";
 export * from "./image.ts";
 export * from "./key.ts";
+export * from "./label.ts";
 export * from "./manifest.ts";
 export * from "./port.ts";
 export * from "./rest.ts";

@@ -57,6 +57,8 @@ export const createdKeySchema = z.object({
   key: keyViewSchema,
   /** Shown this once: `pdk_`, what names the key, and 256 random bits. */
   token: z.string(),
+  /** The same in the form that E2B's clients take: `e2b_` and hexadecimal digits. */
+  e2bKey: z.string(),
 });
 export type CreatedKey = z.infer<typeof createdKeySchema>;
 
@@ -70,3 +72,23 @@ export const keysResponseSchema = z.object({
   next: nextPageSchema,
 });
 export type KeysResponse = z.infer<typeof keysResponseSchema>;
+
+/**
+ * The same token in the form that E2B's clients take for a key of theirs: `e2b_` and hexadecimal digits.
+ *
+ * @param token as `createKey` answers it
+ */
+export function e2bKeyOf(token: string): string {
+  return `e2b_${[...new TextEncoder().encode(token)].map(toHex).join("")}`;
+}
+
+/** The token that such a key stands for; empty, which is nobody's, where it is none. */
+export function tokenOfE2bKey(key: string): string {
+  if (!/^e2b_([0-9a-f]{2}){1,128}$/.test(key)) return "";
+  const bytes = key.slice(4).match(/../g) ?? [];
+  return String.fromCharCode(...bytes.map((byte) => parseInt(byte, 16)));
+}
+
+function toHex(byte: number): string {
+  return byte.toString(16).padStart(2, "0");
+}

@@ -17,6 +17,8 @@ export const restLimits = {
   reasonLengthMax: 200,
   /** The last moment that a caller can name: the end of the year 9999. */
   momentMsMax: Date.UTC(9999, 11, 31, 23, 59, 59, 999),
+  endAfterMsMin: 1,
+  endAfterMsMax: 366 * 24 * 3_600_000,
 } as const;
 
 /** Put to sleep after this long without anybody or anything that needs it awake; null: never. */
@@ -56,6 +58,30 @@ export const holdSchema = z.object({
 });
 /** Keeps an agent from being put to sleep for being idle, until a moment. */
 export type Hold = z.infer<typeof holdSchema>;
+
+const endThenSchema = z.enum(["sleep", "remove"]);
+
+/** When an awake agent is put to sleep or removed, whatever it does; asleep it is left alone. */
+export const endSchema = z.object({
+  /** Null: it was not let out yet. */
+  atMs: momentSchema.nullable(),
+  /** From when it was set, or from a wake that comes after it. */
+  afterMs: z.number().int(),
+  then: endThenSchema,
+});
+export type End = z.infer<typeof endSchema>;
+
+/** An end that is set: so long from now on, of a new agent from when it is let out. */
+export const endWishSchema = z.strictObject({
+  afterMs: z.number().int().min(restLimits.endAfterMsMin).max(restLimits.endAfterMsMax),
+  /** Absent: as it was, else `sleep`. */
+  then: endThenSchema.optional(),
+  /** An end that is later already stays. */
+  extend: z.boolean().optional(),
+  /** One that begins anew, after it has passed, is as long as before. */
+  once: z.boolean().optional(),
+});
+export type EndWish = z.infer<typeof endWishSchema>;
 
 /** `POST /v1/agents/:agent/holds` answers a `Hold`. */
 export const holdRequestSchema = z.strictObject({

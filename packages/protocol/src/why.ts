@@ -6,7 +6,7 @@ import { momentSchema } from "./rest.ts";
 export const whyReasonSchema = z.object({
   /**
    * Awake: `caller`, `busy`, `hold`, `wait-near`, `paused`, `silent`, `idle-off`, `quiet`. Not awake: `asked`,
-   * `idle`, `stopped`, `quarantined`, `failed`, `changing`. Any: `size-pending`, `disk-pending`.
+   * `idle`, `end`, `stopped`, `quarantined`, `failed`, `changing`. Any: `size-pending`, `disk-pending`.
    */
   reason: z.string(),
   detail: z.string(),
@@ -23,7 +23,9 @@ export const whySchema = z.object({
   /** What keeps it in this state, most important first. */
   reasons: z.array(whyReasonSchema),
   /** What happens next by itself, where something does. */
-  next: z.object({ what: z.enum(["sleep", "wake", "checkpoint"]), atMs: momentSchema }).nullable(),
+  next: z
+    .object({ what: z.enum(["sleep", "wake", "checkpoint", "remove"]), atMs: momentSchema })
+    .nullable(),
   /** What would change it, as commands. */
   ways: z.array(z.string()),
 });

@@ -27,6 +27,8 @@ export interface ListOptions extends CallOptions {
   /** Names that begin so. */
   readonly prefix?: string;
   readonly state?: AgentState;
+  /** Agents that have all of these. */
+  readonly labels?: Readonly<Record<string, string>>;
 }
 
 export interface ForkOptions extends CallOptions {
@@ -84,8 +86,10 @@ export class PerdureClient extends EventCalls {
   listPage(
     options: ListOptions & { readonly after?: string; readonly limit?: number } = {},
   ): Promise<ListResponse> {
-    const { signal, prefix, state, after, limit } = options;
-    return this.call(routes.list, {}, { query: { prefix, state, after, limit }, signal });
+    const { signal, prefix, state, labels = {}, after, limit } = options;
+    const label = Object.entries(labels).map(([key, value]) => `${key}=${value}`);
+    const query = { prefix, state, label, after, limit };
+    return this.call(routes.list, {}, { query, signal });
   }
 
   /**

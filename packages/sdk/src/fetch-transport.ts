@@ -10,7 +10,7 @@ import {
   cancelledError,
   closedError,
   cutError,
-  definedQuery,
+  queryPairs,
   headersOf,
   parseAnswer,
 } from "./transport.ts";
@@ -95,9 +95,7 @@ export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport 
 }
 
 function searchOf(call: Pick<Call, "query">): string {
-  const query = new URLSearchParams();
-  for (const [key, value] of Object.entries(definedQuery(call))) query.set(key, String(value));
-  return query.toString();
+  return new URLSearchParams(queryPairs(call)).toString();
 }
 
 async function bodyOf({ json, body, size }: Call): Promise<string | Blob | undefined> {

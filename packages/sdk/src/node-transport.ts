@@ -16,6 +16,7 @@ import {
   closedError,
   cutError,
   definedQuery,
+  queryPairs,
   headersOf,
   parseAnswer,
 } from "./transport.ts";
@@ -74,9 +75,7 @@ export function createNodeTransport(endpoint: Endpoint): Transport {
     socket: async ({ path, query, signal }, events) => {
       if (closed) throw closedError();
       const url = new URL(path, "url" in endpoint ? endpoint.url : "http://perdure");
-      for (const [key, value] of Object.entries(definedQuery({ query }))) {
-        url.searchParams.set(key, String(value));
-      }
+      for (const [key, value] of queryPairs({ query })) url.searchParams.append(key, value);
       url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
       const socket = new WebSocket(url, {
         protocols: [ATTACH_PROTOCOL],

@@ -2,6 +2,8 @@
 import { errorBodySchema, PerdureError } from "@perdure/protocol";
 import type { z } from "zod";
 
+export type QueryValue = string | number | boolean | string[];
+
 /** What every call takes besides its own arguments. */
 export interface CallOptions {
   /** Ends the waiting, with `cancelled`. What the daemon already does goes on. */
@@ -11,7 +13,7 @@ export interface CallOptions {
 export interface Call extends CallOptions {
   readonly method: "DELETE" | "GET" | "PATCH" | "POST" | "PUT";
   readonly path: string;
-  readonly query?: Readonly<Record<string, string | number | boolean | undefined>>;
+  readonly query?: Readonly<Record<string, QueryValue | undefined>>;
   /** Besides those that say what is sent, and who sends it. */
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent as JSON. */
@@ -116,10 +118,15 @@ export function headersOf({ json, body, key, headers }: Partial<Call>, apiKey: s
   };
 }
 
+/** As pairs: what has several values is in it so often. */
+export function queryPairs(call: Pick<Call, "query">): [string, string][] {
+  return Object.entries(definedQuery(call)).flatMap(([key, value]) =>
+    (Array.isArray(value) ? value : [value]).map((one): [string, string] => [key, String(one)]),
+  );
+}
+
 /** Fields of the query that have a value. */
-export function definedQuery({
-  query = {},
-}: Pick<Call, "query">): Record<string, string | number | boolean> {
+export function definedQuery({ query = {} }: Pick<Call, "query">): Record<string, QueryValue> {
   return Object.fromEntries(
     Object.entries(query).flatMap(([key, value]) => (value === undefined ? [] : [[key, value]])),
   );

@@ -8,6 +8,7 @@ import type {
   AgentView,
   CheckpointView,
   Digest,
+  EndWish,
   VerifyEvent,
   WakeReport,
 } from "@perdure/protocol";
@@ -19,6 +20,7 @@ import type {
   Results,
   Target,
 } from "../../../packages/daemon/src/core/command.ts";
+import type { GuestStats } from "../../../packages/daemon/src/core/ports/guest-link.ts";
 import { firstPage } from "../../../packages/daemon/src/core/page.ts";
 import { inChunks, FakeFiles } from "./fake-files.ts";
 import { connectHere } from "./fake-connection.ts";
@@ -44,6 +46,7 @@ interface FakeAgent {
   readonly processes: Map<number, FakeProcess>;
   readonly files: FakeFiles;
   readonly ports: Map<number, { public: boolean; token: string }>;
+  readonly env: Readonly<Record<string, string>>;
 }
 
 const atMs = 1_700_000_000_000;
@@ -102,6 +105,7 @@ export function createFakeCommands(): FakeCommands {
         processes: new Map(),
         files: new FakeFiles(),
         ports: new Map(),
+        env: command.env ?? {},
       });
       return view;
     },
@@ -115,6 +119,8 @@ export function createFakeCommands(): FakeCommands {
         memoryBytes,
         cpus,
         diskBytes,
+        end,
+        env: ____,
         ...settings
       } = command;
       const { shape } = agent.view;
@@ -124,7 +130,8 @@ export function createFakeCommands(): FakeCommands {
       };
       agent.view = {
         ...agent.view,
-        ...settings,
+        ...set(settings),
+        ...(end === undefined ? {} : { end: sampleEnd(end) }),
         shape: { ...shape, diskBytes: diskBytes ?? shape.diskBytes },
         pending: Object.keys(pending).length === 0 ? null : pending,
       };
@@ -278,12 +285,35 @@ export function createFakeCommands(): FakeCommands {
       const act = perform[command.kind] as unknown as (command: C) => Promise<ResultOf<C>>;
       return act(command);
     },
-    list: async ({ prefix = "", after = "", state, limit }) => {
+    listByAge: async ({ label, order, after, limit }) => {
+      await Promise.resolve();
+      const views = [...agents.values()]
+        .map(({ view }) => view)
+        .filter(({ labels }) => Object.entries(label).every(([key, text]) => labels[key] === text))
+        .sort((one, two) => (one.id < two.id ? -1 : 1));
+      if (order === "newest-first") views.reverse();
+      const isNext = ({ id }: AgentView): boolean =>
+        after === null || (order === "newest-first" ? id < after : id > after);
+      return views.filter(isNext).slice(0, limit);
+    },
+    environment: (target) => Promise.resolve().then(() => find(target).env),
+    userOf: (target) => Promise.resolve().then(() => (find(target), "user")),
+    usage: (target) => Promise.resolve().then(() => usageOf(awake({ ...target, wakes: false }))),
+    findCheckpoint: async ({ checkpoint: wanted }) => {
+      await Promise.resolve();
+      for (const { view: agent, checkpoints } of agents.values()) {
+        const checkpoint = checkpoints.find(({ id }) => id === wanted);
+        if (checkpoint !== undefined) return { agent, checkpoint };
+      }
+      throw new PerdureError("checkpoint_not_found", `No checkpoint has the id "${wanted}"`);
+    },
+    list: async ({ prefix = "", after = "", state, label = {}, limit }) => {
       await Promise.resolve();
       const views = [...agents.values()]
         .map(({ view }) => view)
         .filter(({ name }) => name.startsWith(prefix) && name > after)
         .filter((view) => state === undefined || view.state === state)
+        .filter(({ labels }) => Object.entries(label).every(([key, text]) => labels[key] === text))
         .sort((one, two) => (one.name < two.name ? -1 : 1));
       const page = views.slice(0, limit);
       return { agents: page, next: views.length > limit ? (page.at(-1)?.name ?? null) : null };
@@ -409,7 +439,7 @@ async function* verified(
 
 function sampleView(
   id: AgentView["id"],
-  { name, tenant, image, shape, onCrash, idleAfterMs, checkpointEveryMs }: Create,
+  { name, tenant, image, shape, onCrash, idleAfterMs, checkpointEveryMs, ...owner }: Create,
 ): AgentView {
   return {
     id,
@@ -428,11 +458,34 @@ function sampleView(
     wakeAtMs: null,
     publicPorts: [],
     waitDueMs: null,
+    end: sampleEnd(owner.end ?? null),
+    wakeOnTraffic: owner.wakeOnTraffic ?? true,
+    labels: { ...owner.labels },
     head: null,
     storedBytes: 4096,
     failure: null,
     createdAtMs: atMs,
     changedAtMs: atMs,
+  };
+}
+
+/** What is given. */
+function set<T extends object>(settings: T): { [K in keyof T]: Exclude<T[K], undefined> } {
+  const given = Object.entries(settings).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(given) as { [K in keyof T]: Exclude<T[K], undefined> };
+}
+
+function sampleEnd(wish: EndWish | null): AgentView["end"] {
+  if (wish === null) return null;
+  return { atMs: Date.now() + wish.afterMs, afterMs: wish.afterMs, then: wish.then ?? "sleep" };
+}
+
+function usageOf({ processes }: FakeAgent): GuestStats {
+  return {
+    ...{ memTotalBytes: 2 ** 29, memAvailableBytes: 2 ** 28, anonBytes: 2 ** 26, shmemBytes: 0 },
+    ...{ cachedBytes: 2 ** 27, buffersBytes: 0, slabBytes: 0, slabReclaimableBytes: 0 },
+    ...{ cpuUsec: 1000, processes: processes.size, load1Milli: 10, diskWriteBytes: 0 },
+    ...{ diskTotalBytes: 2 ** 33, diskFreeBytes: 2 ** 32 },
   };
 }
 

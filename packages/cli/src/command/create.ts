@@ -1,5 +1,6 @@
 import { Option } from "commander";
 import type { Command } from "commander";
+import { addOwnerOptions, ownerSettings, type OwnerOptions } from "../owner-option.ts";
 import {
   formatSize,
   orNull,
@@ -11,7 +12,7 @@ import {
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
 
-interface CreateOptions extends SharedOptions {
+interface CreateOptions extends SharedOptions, OwnerOptions {
   readonly image?: string;
   readonly memory?: number;
   readonly cpus?: number;
@@ -51,12 +52,14 @@ export function addCreateCommand(program: Command): void {
       parseDurationOrNever,
     )
     .addHelpText("after", "\nExample:\n  perdure create builder --memory 1G --disk 16G");
+  addOwnerOptions(command);
   addSharedOptions(command).action(async (name: string, options: CreateOptions) => {
     const { image, memory: memoryBytes, cpus, disk: diskBytes, onCrash } = options;
     const { idleAfter, checkpointEvery } = options;
     const rest = {
       ...(idleAfter === undefined ? {} : { idleAfterMs: orNull(idleAfter) }),
       ...(checkpointEvery === undefined ? {} : { checkpointEveryMs: orNull(checkpointEvery) }),
+      ...ownerSettings(command, options),
     };
     await withSession(options, async ({ perdure, during, print }) => {
       const start = options.start ? {} : { start: false };

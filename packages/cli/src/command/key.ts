@@ -26,6 +26,7 @@ interface CreateOptions extends SharedOptions {
   readonly scope: KeyScope;
   readonly agent?: string[];
   readonly expires?: number;
+  readonly e2b?: boolean;
 }
 
 function addCreate(key: Command): void {
@@ -42,6 +43,7 @@ function addCreate(key: Command): void {
         .makeOptionMandatory(),
     )
     .option("--agent <agent...>", "the only agents that it reaches, by name or id; default: all")
+    .option("--e2b", "print it in the form that clients of E2B take: for E2B_API_KEY")
     .option("--expires <time>", "after this long, as in 12h or 30d; default: never", expiryFrom)
     .addHelpText(
       "after",
@@ -49,10 +51,10 @@ function addCreate(key: Command): void {
     );
   addSharedOptions(command).action(async (name: string, _: unknown, called: Command) => {
     const options = called.optsWithGlobals<CreateOptions>();
-    const { scope, agent: agents = null, expires: expiresAtMs = null } = options;
+    const { scope, agent: agents = null, expires: expiresAtMs = null, e2b = false } = options;
     await withSession(options, async ({ perdure, print }) => {
       const created = await perdure.keys.create({ name, scope, agents, expiresAtMs });
-      print(created, `${created.token}\n`);
+      print(created, `${e2b ? created.e2bKey : created.token}\n`);
       return 0;
     });
   });

@@ -1,6 +1,7 @@
 import { Option } from "commander";
 import type { Command } from "commander";
 import type { AgentState, AgentView } from "@perdure/sdk";
+import { takePair } from "../owner-option.ts";
 import { formatDuration, formatSize } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { SharedOptions } from "../session.ts";
@@ -9,6 +10,7 @@ import { table } from "../table.ts";
 interface ListOptions extends SharedOptions {
   readonly prefix?: string;
   readonly state?: AgentState;
+  readonly label?: Readonly<Record<string, string>>;
 }
 
 const states: readonly AgentState[] = [
@@ -29,14 +31,16 @@ export function addListCommand(program: Command): void {
     .description("list agents by name")
     .option("--prefix <text>", "only names that begin so")
     .addOption(new Option("--state <state>", "only agents in this state").choices(states))
+    .option("--label <key=value...>", "only agents that have all of these labels", takePair)
     .addHelpText("after", "\nExample:\n  perdure list --state asleep --json");
   addSharedOptions(command).action(async (options: ListOptions) => {
-    const { prefix, state } = options;
+    const { prefix, state, label: labels } = options;
     await withSession(options, async ({ perdure, print }) => {
       const agents: AgentView[] = [];
       const query = {
         ...(prefix === undefined ? {} : { prefix }),
         ...(state === undefined ? {} : { state }),
+        ...(labels === undefined ? {} : { labels }),
       };
       for await (const agent of perdure.list(query)) agents.push(agent);
       print(agents, table([heading, ...agents.map(row)]));

@@ -2,6 +2,7 @@
 import { Option } from "commander";
 import type { Command } from "commander";
 import type { AgentView, Why } from "@perdure/sdk";
+import { addOwnerOptions, ownerSettings, type OwnerOptions } from "../owner-option.ts";
 import {
   formatSize,
   orNull,
@@ -24,7 +25,7 @@ export function addRestCommands(program: Command): void {
   addQuarantineCommands(program);
 }
 
-interface SetOptions extends SharedOptions {
+interface SetOptions extends SharedOptions, OwnerOptions {
   readonly memory?: number;
   readonly cpus?: number;
   readonly disk?: number;
@@ -68,6 +69,7 @@ function addSetCommand(program: Command): void {
       "after",
       "\nExamples:\n  perdure set builder --idle-after 10m\n  perdure set builder --wake-at +2h\n  perdure set builder --disk 16G --memory 2G",
     );
+  addOwnerOptions(command);
   addSharedOptions(command).action(async (agent: string, options: SetOptions) => {
     const { onCrash, idleAfter, checkpointEvery, wakeAt, memory, cpus, disk } = options;
     const settings = {
@@ -78,6 +80,7 @@ function addSetCommand(program: Command): void {
       ...(idleAfter === undefined ? {} : { idleAfterMs: orNull(idleAfter) }),
       ...(checkpointEvery === undefined ? {} : { checkpointEveryMs: orNull(checkpointEvery) }),
       ...(wakeAt === undefined ? {} : { wakeAtMs: orNull(wakeAt) }),
+      ...ownerSettings(command, options),
     };
     if (Object.keys(settings).length === 0) {
       command.error("error: give at least one setting to change");

@@ -52,6 +52,12 @@ export function addShowCommands(program: Command): void {
   });
 }
 
+function endOf({ end }: AgentView): (readonly [string, string])[] {
+  if (end === null) return [];
+  const at = end.atMs === null ? "once it is awake" : new Date(end.atMs).toISOString();
+  return [["end", `${at}: ${end.then}`]];
+}
+
 function describe(agent: AgentView): string {
   const { shape, pending, failure } = agent;
   const comes = (what: string | undefined): string =>
@@ -79,6 +85,10 @@ function describe(agent: AgentView): string {
       ? []
       : [["public", `port ${agent.publicPorts.join(", ")}`] as const]),
     ...(agent.wakeAtMs === null ? [] : [["wakes at", time(agent.wakeAtMs)] as const]),
+    ...endOf(agent),
+    ...Object.entries(agent.labels).map(
+      ([key, value]) => [`label ${quoted(key)}`, quoted(value)] as const,
+    ),
     ...(agent.waitDueMs === null ? [] : [["wait due", time(agent.waitDueMs)] as const]),
     ["head", agent.head ?? "none"],
     ["stored", formatSize(agent.storedBytes)],

@@ -10,7 +10,7 @@
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { Socket } from "node:net";
-import { keyIdSchema, keyLimits, makeId, PerdureError } from "@perdure/protocol";
+import { e2bKeyOf, keyIdSchema, keyLimits, makeId, PerdureError } from "@perdure/protocol";
 import type { CreatedKey, KeyId, KeysResponse, KeyView } from "@perdure/protocol";
 import { keyView } from "../core/api-key.ts";
 import type { ApiKey } from "../core/api-key.ts";
@@ -68,7 +68,8 @@ export class ApiKeys {
       secretDigest: digestOf(secret),
     };
     await state.commit([{ kind: "insert-key", key }]);
-    return { key: keyView(key), token: `pdk_${id.slice("ak_".length)}_${secret}` };
+    const token = `pdk_${id.slice("ak_".length)}_${secret}`;
+    return { key: keyView(key), token, e2bKey: e2bKeyOf(token) };
   }
 
   async list(tenant: string, after: string, limit: number): Promise<KeysResponse> {

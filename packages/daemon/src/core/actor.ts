@@ -13,7 +13,7 @@ import {
   type LayerId,
   type WhyReason,
 } from "@perdure/protocol";
-import { wakeDueMs, type Agent } from "./agent.ts";
+import { dueMs, type Agent } from "./agent.ts";
 import { Callers } from "./callers.ts";
 import { eventsOf, recorded } from "./event.ts";
 import { Lane } from "./lane.ts";
@@ -54,7 +54,7 @@ export interface ActorHooks {
   readonly onMachineEvent: (actor: Actor, machine: Machine, event: MachineEvent) => void;
   /** Begins to look after the agent, until `stop` aborts. */
   readonly attend: (actor: Actor, stop: AbortSignal) => Attendance;
-  /** The agent is to be woken by itself at another time than before. */
+  /** The alarm is to act on the agent at another time than before. */
   readonly onDueChanged: () => void;
 }
 
@@ -112,7 +112,7 @@ export class Actor {
       ...recorded(eventsOf(before, agent, also, agent.changedAtMs)),
     ]);
     this.#agent = agent;
-    if (wakeDueMs(agent) !== wakeDueMs(before)) this.#hooks.onDueChanged();
+    if (dueMs(agent) !== dueMs(before)) this.#hooks.onDueChanged();
   }
 
   step(step: Step): Promise<void> {

@@ -8,6 +8,7 @@ import type {
   AgentView,
   CheckpointId,
   Digest,
+  End,
   Failure,
   Hold,
   LayerId,
@@ -81,8 +82,8 @@ export interface Agent {
   readonly wakeAtMs: number | null;
   /** While it sleeps: when the first program inside that waits for a time is due. */
   readonly waitDueMs: number | null;
-  /** Who put it to sleep last: its owner, or itself by being idle. */
-  readonly asleepBecause: "asked" | "idle" | null;
+  /** Who put it to sleep last: its owner, itself by being idle, or the end that its owner had set. */
+  readonly asleepBecause: "asked" | "idle" | "end" | null;
   /** Why it is quarantined, and the state that it is released to. */
   readonly quarantine: {
     readonly reason: string;
@@ -90,6 +91,14 @@ export interface Agent {
   } | null;
   /** By port; absent: nothing was said of any. Its forks have none of them. */
   readonly ports?: Readonly<Record<string, PortFacts>>;
+  /** When it is put to sleep or removed while it is awake; absent or null: by nobody's word. */
+  readonly end?: End | null;
+  /** Absent: true. */
+  readonly wakeOnTraffic?: boolean;
+  /** Absent: none. */
+  readonly labels?: Readonly<Record<string, string>>;
+  /** Of every program that a call starts; absent: none. */
+  readonly env?: Readonly<Record<string, string>>;
   readonly head: Head | null;
   readonly lease: Lease | null;
   /** Newest disk while there is no machine: what a cold start boots. Null before the first. */
@@ -109,6 +118,32 @@ export interface Agent {
 export function wakeDueMs({ state, wakeAtMs, waitDueMs }: Agent): number | null {
   if (state !== "asleep" || (wakeAtMs === null && waitDueMs === null)) return null;
   return Math.min(wakeAtMs ?? Infinity, waitDueMs ?? Infinity);
+}
+
+/** When an agent that runs is put to sleep or removed by itself; null: it is not. */
+export function endDueMs({ state, end }: Agent): number | null {
+  if (end == null) return null;
+  // One that failed has nothing that could be put to sleep.
+  const runs = state === "awake" || (state === "failed" && end.then === "remove");
+  return runs ? end.atMs : null;
+}
+
+export function hasLabels({ labels = {} }: Agent, all: Readonly<Record<string, string>>): boolean {
+  return Object.entries(all).every(
+    ([key, value]) => Object.hasOwn(labels, key) && labels[key] === value,
+  );
+}
+
+/** When the alarm is to act on the agent; null: never. */
+export function dueMs(agent: Agent): number | null {
+  return wakeDueMs(agent) ?? endDueMs(agent);
+}
+
+/** The end of an agent that is let out now: a new one, or one whose end came before, begins anew. */
+export function begunEnd({ end = null, report }: Agent, nowMs: number): End | null {
+  if (end === null) return null;
+  const isOver = report === null || end.atMs === null || end.atMs <= nowMs;
+  return isOver ? { ...end, atMs: nowMs + end.afterMs } : end;
 }
 
 /** @param nowMs holds that have ended by then are left out */
@@ -132,6 +167,9 @@ export function agentView(agent: Agent, nowMs: number): AgentView {
     publicPorts: Object.entries(agent.ports ?? {})
       .filter(([, facts]) => facts.public)
       .map(([port]) => Number(port)),
+    end: agent.end ?? null,
+    wakeOnTraffic: agent.wakeOnTraffic ?? true,
+    labels: { ...agent.labels },
     head: agent.head?.checkpoint ?? null,
     storedBytes: agent.storedBytes,
     failure: agent.failure,

@@ -1,8 +1,9 @@
 /**
- * Alarm: wakes sleeping agents when they are due, by their owner's word or for a program inside that waits.
+ * Alarm: wakes sleeping agents when they are due, by their owner's word or for a program inside that waits, and
+ * puts to sleep or removes awake ones whose end, which their owner set, has come.
  *
  * What is due is read from the state store, so that a daemon that starts again knows it as well; one that was
- * down meanwhile wakes late, once. A wake that fails is tried again, later each time; meanwhile others go on.
+ * down meanwhile acts late, once. What fails is tried again, later each time; meanwhile others go on.
  */
 import { PerdureError, type AgentId } from "@perdure/protocol";
 import { engineLimits } from "./limit.ts";
@@ -17,17 +18,17 @@ interface Failed {
 
 export class Alarm {
   readonly #parts: Parts;
-  readonly #wake: (id: AgentId) => Promise<void>;
+  readonly #act: (id: AgentId) => Promise<void>;
   readonly #closing: AbortSignal;
-  readonly #waking = new Set<AgentId>();
+  readonly #busy = new Set<AgentId>();
   readonly #failed = new Map<AgentId, Failed>();
   readonly #nudge: Nudge;
   #running = false;
 
-  /** `wake` wakes the agent if it still sleeps and is still due. */
-  constructor(parts: Parts, wake: (id: AgentId) => Promise<void>, closing: AbortSignal) {
+  /** `act` does what is due for the agent, if it still is. */
+  constructor(parts: Parts, act: (id: AgentId) => Promise<void>, closing: AbortSignal) {
     this.#parts = parts;
-    this.#wake = wake;
+    this.#act = act;
     this.#closing = closing;
     this.#nudge = new Nudge(parts.clock);
   }
@@ -44,7 +45,7 @@ export class Alarm {
     try {
       while (!this.#closing.aborted) {
         const rest = this.#nudge.arm(this.#closing);
-        const ms = await this.#wakeDue().catch((error: unknown) => {
+        const ms = await this.#actOnDue().catch((error: unknown) => {
           if (!this.#closing.aborted) {
             const { message } = PerdureError.from(error);
             this.#parts.log("warn", "What is due could not be read", { message });
@@ -59,29 +60,29 @@ export class Alarm {
     }
   }
 
-  /** Wakes all that are due. Returns how long nothing else is; null: nothing will be. */
-  async #wakeDue(): Promise<number | null> {
+  /** Acts on all that are due. Returns how long nothing else is; null: nothing will be. */
+  async #actOnDue(): Promise<number | null> {
     const { state, clock } = this.#parts;
-    const limit = engineLimits.alarmWakesMax + this.#waking.size + this.#failed.size;
-    const due = await state.dueWakes(limit);
+    const limit = engineLimits.alarmActsMax + this.#busy.size + this.#failed.size;
+    const due = await state.due(limit);
     if (due.length === 0) return null;
     const nowMs = clock.nowMs();
     // The wall clock may be set meanwhile: it is looked at again before long.
     let nextMs: number = engineLimits.alarmLookEveryMsMax;
     for (const { id, dueMs } of due) {
-      if (this.#waking.has(id)) continue;
+      if (this.#busy.has(id)) continue;
       const againMs = (this.#failed.get(id)?.againMs ?? 0) - clock.monotonicMs();
       const inMs = Math.max(dueMs - nowMs, againMs, 0);
-      if (inMs === 0 && this.#waking.size < engineLimits.alarmWakesMax) void this.#wakeOne(id);
+      if (inMs === 0 && this.#busy.size < engineLimits.alarmActsMax) void this.#actOnOne(id);
       else if (inMs > 0) nextMs = Math.min(nextMs, inMs);
     }
     return nextMs;
   }
 
-  async #wakeOne(id: AgentId): Promise<void> {
-    this.#waking.add(id);
+  async #actOnOne(id: AgentId): Promise<void> {
+    this.#busy.add(id);
     try {
-      await this.#wake(id);
+      await this.#act(id);
       this.#failed.delete(id);
     } catch (error) {
       const { code, message } = PerdureError.from(error);
@@ -93,7 +94,7 @@ export class Alarm {
           engineLimits.alarmRetryMsMax,
         );
         this.#failed.set(id, { tries, againMs: this.#parts.clock.monotonicMs() + waitMs });
-        this.#parts.log("warn", "An agent that was due could not be woken", {
+        this.#parts.log("warn", "What was due for an agent could not be done", {
           agent: id,
           code,
           message,
@@ -101,7 +102,7 @@ export class Alarm {
         });
       }
     } finally {
-      this.#waking.delete(id);
+      this.#busy.delete(id);
       this.nudge();
     }
   }

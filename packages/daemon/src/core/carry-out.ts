@@ -9,7 +9,7 @@ import { checkpointView } from "./checkpoint.ts";
 import type { Command, Fork, KeepHot, LetOut, Results } from "./command.ts";
 import { assertAgentNameFree } from "./create.ts";
 import { drop } from "./drop.ts";
-import { forkPoint, prepareFork, wakeFork } from "./fork.ts";
+import { forkPoint, prepareFork, wakeFork, type WantedFork } from "./fork.ts";
 import { cutSource, type CutSource } from "./fork-files.ts";
 import { gc } from "./gc.ts";
 import { configure, endHold, hold } from "./hold.ts";
@@ -66,7 +66,9 @@ export async function carryOut(
       return undefined;
     case "sleep":
       await alone(async () => {
-        if (ruleFor("sleep", actor.agent) === "does") await sleep(actor);
+        if (ruleFor("sleep", actor.agent) !== "does") return;
+        const { wakesForWaits = true, cancellable = true } = command;
+        await sleep(actor, { wakesForWaits, cancellable });
       });
       return viewOf(actor);
     case "wake":
@@ -169,7 +171,7 @@ export async function carryOut(
 /** Holds the origin's lane: what the forks are read from stays there meanwhile. All are made, or none. */
 async function forkAll(
   origin: Actor,
-  { names, checkpoint }: Fork,
+  { names, checkpoint, owner = {} }: Fork,
   door: Door,
 ): Promise<readonly LetOut[]> {
   ruleFor("fork", origin.agent);
@@ -177,7 +179,9 @@ async function forkAll(
   for (const name of names) await assertAgentNameFree(parts, agent.tenant, name);
   const row = await forkPoint(origin, checkpoint);
   const source = await cutSource(origin, row, names.length);
-  const made = await Promise.allSettled(names.map((name) => forkOne(source, name, door)));
+  const made = await Promise.allSettled(
+    names.map((name) => forkOne(source, { name, owner }, door)),
+  );
   const failed = made.find((one) => one.status === "rejected");
   const forks = made.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
   if (failed === undefined) return forks;
@@ -187,12 +191,12 @@ async function forkAll(
   throw PerdureError.from(failed.reason);
 }
 
-async function forkOne(source: CutSource, name: string, door: Door): Promise<LetOut> {
+async function forkOne(source: CutSource, wanted: WantedFork, door: Door): Promise<LetOut> {
   const { origin, row } = source;
   const hot = await origin.parts.hotChildren.take(row.id, "fork");
   let fork: Agent;
   try {
-    fork = await prepareFork(source, name, hot);
+    fork = await prepareFork(source, wanted, hot);
   } catch (error) {
     await hot?.end();
     throw error;

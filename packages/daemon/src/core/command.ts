@@ -9,9 +9,11 @@ import type {
   AgentId,
   AgentState,
   AgentView,
+  CheckpointId,
   CheckpointView,
   CheckpointsResponse,
   DoctorReport,
+  EndWish,
   Exit,
   Freed,
   Hold,
@@ -28,7 +30,8 @@ import type {
 import type { PortFacts } from "./agent.ts";
 import type { ExecWish } from "./exec-default.ts";
 import type { FileCommand, FileCommands } from "./file-command.ts";
-import type { PortConnection, TerminalSize } from "./ports/guest-link.ts";
+import type { GuestStats, PortConnection, TerminalSize } from "./ports/guest-link.ts";
+import type { AgeQuery } from "./ports/state-store.ts";
 import type { Target } from "./target.ts";
 import type { TransferCommands } from "./transfer-command.ts";
 
@@ -39,7 +42,17 @@ export interface ProcessTarget extends Target {
   readonly process: number;
 }
 
-export interface Create {
+/** What an owner says of an agent; each as a whole where it is given. */
+export interface OwnerWish {
+  /** Null: none. */
+  readonly end?: EndWish | null | undefined;
+  readonly wakeOnTraffic?: boolean | undefined;
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+  /** Variables of every program that a call starts. */
+  readonly env?: Readonly<Record<string, string>> | undefined;
+}
+
+export interface Create extends OwnerWish {
   readonly kind: "create";
   readonly tenant: string;
   readonly name: string;
@@ -64,7 +77,7 @@ export interface CheckpointsQuery extends Target {
 }
 
 /** Changes settings of an agent in whatever state it is; what is absent stays as it is. */
-export interface Configure extends Target {
+export interface Configure extends Target, OwnerWish {
   readonly kind: "configure";
   /** As is `cpus`: given at the next cold start. */
   readonly memoryBytes?: number;
@@ -109,6 +122,10 @@ export interface Exec extends Target, ExecWish {
 /** Ends nothing inside: memory is kept. Does nothing where the agent is asleep. */
 export interface Sleep extends Target {
   readonly kind: "sleep";
+  /** Whether a program inside that waits for a time wakes it then; default true. */
+  readonly wakesForWaits?: boolean;
+  /** Whether a call that arrives before it sleeps keeps it awake; default true. Else the call comes after. */
+  readonly cancellable?: boolean;
 }
 
 /** Does nothing where the agent is awake. A crashed agent is recovered as its `onCrash` says. */
@@ -140,6 +157,8 @@ export interface Fork extends Target {
   /** At least one; all of one cut. All are made, or none. */
   readonly names: readonly string[];
   readonly checkpoint?: string;
+  /** What the new agents do not have from this one. */
+  readonly owner?: OwnerWish;
 }
 
 /** Keeps `count` machines ready that hold a checkpoint (absent: the newest): a fork or restore takes one. */
@@ -273,6 +292,8 @@ export interface ListQuery {
   /** Names that begin so. */
   readonly prefix?: string;
   readonly state?: AgentState;
+  /** Agents that have all of these. */
+  readonly label?: Readonly<Record<string, string>> | undefined;
   /** Name after which the page begins. */
   readonly after?: string;
   readonly limit: number;
@@ -302,12 +323,25 @@ export interface Commands extends FileCommands, TransferCommands {
 
   /** A page of living agents, by name. Never waits for an agent's queue. */
   list(query: ListQuery): Promise<ListResponse>;
+  /** Living agents by when they were made. Never waits for an agent's queue. */
+  listByAge(query: AgeQuery): Promise<readonly AgentView[]>;
   /** @throws `agent_not_found` */
   show(target: Target): Promise<AgentView>;
   /** What the gate found at the newest wake; null where the agent was never let out. */
   report(target: Target): Promise<WakeReport | null>;
   /** Why it is awake or not, and what would change that. */
   why(target: Target): Promise<Why>;
+  /** What the programs that a call starts have as variables by the owner's word. */
+  environment(target: Target): Promise<Readonly<Record<string, string>>>;
+  /** Whom a call that names nobody is made for: as the image says. */
+  userOf(target: Target): Promise<string>;
+  /** What the guest uses now. @throws `agent_state` where the agent is not awake: it is not woken for that */
+  usage(target: Target): Promise<GuestStats>;
+  /** A checkpoint by its id, and whose it is. @throws `checkpoint_not_found` */
+  findCheckpoint(wanted: {
+    readonly tenant: string;
+    readonly checkpoint: CheckpointId;
+  }): Promise<{ readonly agent: AgentView; readonly checkpoint: CheckpointView }>;
   /** A page of them, oldest first. */
   checkpoints(query: CheckpointsQuery): Promise<CheckpointsResponse>;
   /**

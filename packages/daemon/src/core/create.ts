@@ -7,6 +7,7 @@ import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
 import type { Create } from "./command.ts";
 import { eventsOf, recorded } from "./event.ts";
+import { ownerFacts } from "./owner.ts";
 import type { Parts } from "./parts.ts";
 import type { Image } from "./ports/image-source.ts";
 import { raise } from "./raise.ts";
@@ -40,6 +41,7 @@ async function prepareHeld(parts: Parts, request: Create, image: Image): Promise
     ...(request.start === undefined ? {} : { start: request.start }),
     idleAfterMs: given(request.idleAfterMs, parts.defaults.idleAfterMs),
     checkpointEveryMs: given(request.checkpointEveryMs, parts.defaults.checkpointEveryMs),
+    ...ownerFacts(null, request),
     disk: template.layer === null ? [] : [template.layer.id],
   });
 }
@@ -54,6 +56,10 @@ type NewFacts =
   | "start"
   | "idleAfterMs"
   | "checkpointEveryMs"
+  | "end"
+  | "wakeOnTraffic"
+  | "labels"
+  | "env"
   | "disk";
 
 /** Null says something: never. */

@@ -22,7 +22,7 @@ import {
   type Why,
 } from "@perdure/protocol";
 import { Actor } from "./actor.ts";
-import { agentView, wakeDueMs, type Agent } from "./agent.ts";
+import { agentView, dueMs, wakeDueMs, type Agent } from "./agent.ts";
 import { Alarm } from "./alarm.ts";
 import { Attendant } from "./attendant.ts";
 import { bringUp, carryOut, type Door } from "./carry-out.ts";
@@ -40,6 +40,7 @@ import type {
   Target,
 } from "./command.ts";
 import { firstWake, prepare } from "./create.ts";
+import { userOf } from "./exec-default.ts";
 import { openExport } from "./export.ts";
 import { flattenDisk, isChainLong } from "./flatten.ts";
 import { Flattener } from "./flattener.ts";
@@ -48,15 +49,18 @@ import { prepareImport, takeIn } from "./import.ts";
 import * as insideFile from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
-import { listAgents } from "./list.ts";
+import { checkpointById, listAgents } from "./list.ts";
 import { noSuchAgent } from "./no-such-agent.ts";
 import { firstPage } from "./page.ts";
 import type { Parts } from "./parts.ts";
 import { connect } from "./port.ts";
 import type { AgentExport } from "./ports/export-file.ts";
-import type { FileFacts, FolderEntry } from "./ports/guest-link.ts";
+import type { FileFacts, FolderEntry, GuestStats } from "./ports/guest-link.ts";
+import type { AgeQuery } from "./ports/state-store.ts";
 import type { Machine, MachineEvent } from "./ports/substrate.ts";
+import { remove } from "./remove.ts";
 import { collectAll, isSettled, restart, settle, giveUp } from "./restart.ts";
+import { sleep } from "./sleep.ts";
 import type { Export, Import, Imported } from "./transfer-command.ts";
 import { verifyAgent } from "./verify.ts";
 import { wake } from "./wake.ts";
@@ -88,7 +92,7 @@ export class Engine implements Commands {
   constructor(parts: Parts, doctor: () => Promise<DoctorReport>) {
     this.#parts = parts;
     this.#doctor = doctor;
-    this.#alarm = new Alarm(parts, this.#wakeDue, this.#closing.signal);
+    this.#alarm = new Alarm(parts, this.#actOnDue, this.#closing.signal);
     this.#flattener = new Flattener(parts, this.#flatten, this.#closing.signal);
     parts.state.onReserve?.((held) =>
       held
@@ -166,6 +170,11 @@ export class Engine implements Commands {
     return listAgents(this.#parts.state, query, this.#parts.clock.nowMs());
   }
 
+  async listByAge(query: AgeQuery): Promise<readonly AgentView[]> {
+    const nowMs = this.#parts.clock.nowMs();
+    return (await this.#parts.state.agentsByAge(query)).map((agent) => agentView(agent, nowMs));
+  }
+
   async show(target: Target): Promise<AgentView> {
     return agentView(await this.#find(target), this.#parts.clock.nowMs());
   }
@@ -173,6 +182,27 @@ export class Engine implements Commands {
   async why(target: Target): Promise<Why> {
     const agent = await this.#find(target);
     return whyOf(agent, this.#slots.get(agent.id)?.loaded?.attendance ?? null);
+  }
+
+  async environment(target: Target): Promise<Readonly<Record<string, string>>> {
+    return (await this.#find(target)).env ?? {};
+  }
+
+  userOf(target: Target): Promise<string> {
+    return this.#use(target, (actor) => userOf(actor, undefined));
+  }
+
+  usage(target: Target): Promise<GuestStats> {
+    return this.#use(target, (actor) =>
+      inside.withLink(actor, this.#settleForCall, (link) => link.stats()),
+    );
+  }
+
+  findCheckpoint({
+    tenant,
+    checkpoint,
+  }: Parameters<Commands["findCheckpoint"]>[0]): ReturnType<Commands["findCheckpoint"]> {
+    return checkpointById(this.#parts, tenant, checkpoint);
   }
 
   async report(target: Target): Promise<WakeReport | null> {
@@ -279,18 +309,21 @@ export class Engine implements Commands {
     }
   }
 
-  /** For the alarm. Whoever woke it or put it off meanwhile has won. */
-  readonly #wakeDue = (id: AgentId): Promise<void> =>
-    this.#hold(id, (actor) =>
-      this.#alone(
-        actor,
-        async () => {
-          const dueMs = wakeDueMs(actor.agent);
-          if (dueMs !== null && dueMs <= this.#parts.clock.nowMs()) await wake(actor);
-        },
-        true,
-      ),
-    );
+  /** For the alarm. Whoever did it or put it off meanwhile has won. */
+  readonly #actOnDue = (id: AgentId): Promise<void> =>
+    this.#hold(id, async (actor) => {
+      const act = (): Promise<void> => this.#doDue(actor);
+      if (actor.agent.end?.then === "remove") await this.#door.aloneWithoutMachine(actor, act);
+      else await this.#alone(actor, act, wakeDueMs(actor.agent) !== null);
+    });
+
+  async #doDue(actor: Actor): Promise<void> {
+    const atMs = dueMs(actor.agent);
+    if (atMs === null || atMs > this.#parts.clock.nowMs()) return;
+    if (wakeDueMs(actor.agent) !== null) await wake(actor);
+    else if (actor.agent.end?.then === "remove") await remove(actor);
+    else await sleep(actor, { because: "end", cancellable: false, wakesForWaits: false });
+  }
 
   /** For the flattener. */
   readonly #flatten = (id: AgentId): Promise<void> =>

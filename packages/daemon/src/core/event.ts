@@ -81,15 +81,28 @@ function pausedOf(before: Agent, { paused }: Agent): Told[] {
   return paused === null ? [["resumed", {}]] : [["paused", { reason: short(paused) }]];
 }
 
-const settings = ["onCrash", "idleAfterMs", "checkpointEveryMs", "wakeAtMs"] as const;
+const settings = [
+  "onCrash",
+  "idleAfterMs",
+  "checkpointEveryMs",
+  "wakeAtMs",
+  "wakeOnTraffic",
+] as const;
 
 function settingsOf(before: Agent, after: Agent): Told[] {
   const changed = settings.filter((name) => before[name] !== after[name]);
   const data = {
-    ...Object.fromEntries(changed.map((name) => [name, after[name]])),
+    ...Object.fromEntries(changed.map((name) => [name, after[name] ?? null])),
+    ...endChanged(before, after),
     ...sizeChanged(before, after),
   };
   return Object.keys(data).length === 0 ? [] : [["configured", data]];
+}
+
+/** How long until it comes, and what then; when it comes changes with each wake. */
+function endChanged({ end: before }: Agent, { end: after }: Agent): Data {
+  if (before?.afterMs === after?.afterMs && before?.then === after?.then) return {};
+  return { endAfterMs: after?.afterMs ?? null, atEnd: after?.then ?? null };
 }
 
 /** What its owner wants it to be: that it is so is told by no event of its own. */

@@ -52,7 +52,7 @@ export async function execOf(actor: Actor, wish: ExecWish): Promise<GuestExec> {
 }
 
 export function withDefaults(
-  { name, image }: Pick<Agent, "name" | "image">,
+  { name, image, env }: Pick<Agent, "name" | "image" | "env">,
   { argv = [], user, ...wish }: ExecWish,
   config: ImageConfig | null,
 ): GuestExec {
@@ -69,7 +69,7 @@ export function withDefaults(
     ...wish,
     argv: program,
     user: user ?? defaultUser(config),
-    env: { ...config?.env, ...wish.env },
+    env: { ...config?.env, ...env, ...wish.env },
   };
 }
 

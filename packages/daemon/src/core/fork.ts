@@ -10,6 +10,7 @@
 import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
+import type { OwnerWish } from "./command.ts";
 import { cutOf, type CheckpointRow } from "./checkpoint.ts";
 import { insertAgent, raiseNew } from "./create.ts";
 import { makeForkFiles, type CutSource } from "./fork-files.ts";
@@ -17,6 +18,7 @@ import { checksOf, type HotChild } from "./hot-children.ts";
 import { findCheckpoint } from "./keep.ts";
 import { verifiedChecks } from "./opened.ts";
 import { raise, type Origin } from "./raise.ts";
+import { ownerFacts } from "./owner.ts";
 import { sizeWanted } from "./size.ts";
 import { takeCheckpoint } from "./sleep.ts";
 
@@ -38,10 +40,16 @@ export async function forkPoint(origin: Actor, wanted?: string): Promise<Checkpo
   );
 }
 
+export interface WantedFork {
+  readonly name: string;
+  /** What it does not have from its origin. */
+  readonly owner: OwnerWish;
+}
+
 /** Stores the row of the fork: its name is taken. @throws `agent_exists` */
 export function prepareFork(
   { origin: { agent, parts }, row: { layers } }: CutSource,
-  name: string,
+  { name, owner }: WantedFork,
   hot: HotChild | null,
 ): Promise<Agent> {
   const { tenant, image, template, shape, onCrash, start, idleAfterMs, checkpointEveryMs } = agent;
@@ -57,6 +65,7 @@ export function prepareFork(
     shape,
     sizeWanted: sizeWanted(agent),
     ...settings,
+    ...ownerFacts(agent, owner),
     disk: layers,
   });
 }

@@ -6,6 +6,7 @@ import type { Agent } from "./agent.ts";
 import type { Configure, HoldAwake } from "./command.ts";
 import { growDisk } from "./grow.ts";
 import { wayBackOf } from "./legality.ts";
+import { ownerChanges } from "./owner.ts";
 import { resized } from "./size.ts";
 
 /**
@@ -20,6 +21,7 @@ export async function configure(actor: Actor, command: Configure): Promise<void>
     ...(idleAfterMs === undefined ? {} : { idleAfterMs }),
     ...(checkpointEveryMs === undefined ? {} : { checkpointEveryMs }),
     ...(wakeAtMs === undefined ? {} : { wakeAtMs }),
+    ...ownerChanges(actor.agent, command, actor.parts.clock.nowMs()),
   });
   actor.attendance?.nudge();
   if (command.diskBytes === undefined) return;

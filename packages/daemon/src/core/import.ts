@@ -13,6 +13,7 @@ import { checkpointView, type CheckpointRow } from "./checkpoint.ts";
 import { collectOld } from "./collect.ts";
 import type { Imported } from "./transfer-command.ts";
 import { assertAgentNameFree, insertAgent } from "./create.ts";
+import { ownerFacts } from "./owner.ts";
 import type { Parts } from "./parts.ts";
 import type { CheckpointDraft } from "./ports/checkpoint-store.ts";
 import type { AgentImport, ExportContents } from "./ports/export-file.ts";
@@ -47,6 +48,7 @@ export async function prepareImport(
       ...(start === undefined ? {} : { start }),
       idleAfterMs,
       checkpointEveryMs,
+      ...ownerFacts(null, {}),
       disk: disk.layers.map(({ id }) => id),
     });
   // One that comes with the file is held when it is there.

@@ -59,11 +59,11 @@ export const engineLimits = {
   waitNearMs: 5_000,
   /** For a wait inside an agent sleeps this long at once: libuv's waits overflow where 24.8 days pass in one. */
   waitFarMs: 24 * 24 * 3_600_000,
-  /** Wakes of the alarm at once. */
-  alarmWakesMax: 8,
+  /** Agents that the alarm acts on at once. */
+  alarmActsMax: 8,
   /** Longest time until the alarm looks at the wall clock again. */
   alarmLookEveryMsMax: 30_000,
-  /** After a wake of the alarm that failed; doubled with each further one, up to the longest. */
+  /** After what the alarm did failed; doubled with each further one, up to the longest. */
   alarmRetryMs: 5_000,
   alarmRetryMsMax: 300_000,
   /** From the start of a daemon until it answers, whatever VMs that it finds do not. */

@@ -1,9 +1,11 @@
-/** Lists: pages of living agents by name, also for a caller who reaches some only. */
-import { agentIdSchema } from "@perdure/protocol";
-import type { ListResponse } from "@perdure/protocol";
-import { agentView, type Agent } from "./agent.ts";
-import type { ListQuery } from "./command.ts";
+/** Lists: pages of living agents by name, also for a caller who reaches some only; and whose a checkpoint is. */
+import { agentIdSchema, PerdureError } from "@perdure/protocol";
+import type { CheckpointId, ListResponse } from "@perdure/protocol";
+import { agentView, hasLabels, type Agent } from "./agent.ts";
+import { checkpointView } from "./checkpoint.ts";
+import type { Commands, ListQuery } from "./command.ts";
 import { firstPage } from "./page.ts";
+import type { Parts } from "./parts.ts";
 import type { StateStore } from "./ports/state-store.ts";
 
 export async function listAgents(
@@ -18,10 +20,24 @@ export async function listAgents(
   return { agents: page.map((agent) => agentView(agent, nowMs)), next };
 }
 
+/** @throws `checkpoint_not_found`, also where it is of another tenant */
+export async function checkpointById(
+  { state, clock }: Pick<Parts, "state" | "clock">,
+  tenant: string,
+  id: CheckpointId,
+): ReturnType<Commands["findCheckpoint"]> {
+  const row = await state.checkpoint(id);
+  const agent = row === null ? null : await state.agent(row.agent);
+  if (row === null || agent?.tenant !== tenant || agent.state === "removed") {
+    throw new PerdureError("checkpoint_not_found", `No checkpoint has the id "${id}"`);
+  }
+  return { agent: agentView(agent, clock.nowMs()), checkpoint: checkpointView(row) };
+}
+
 /** Those of a few names and ids are looked up one by one. */
 async function listAmong(
   state: StateStore,
-  { tenant, prefix = "", state: wanted, after = "", limit }: Omit<ListQuery, "agents">,
+  { tenant, prefix = "", state: wanted, label = {}, after = "", limit }: Omit<ListQuery, "agents">,
   only: readonly string[],
 ): Promise<Agent[]> {
   const found = new Map<string, Agent>();
@@ -33,6 +49,7 @@ async function listAmong(
   return [...found.values()]
     .filter(({ name }) => name.startsWith(prefix) && name > after)
     .filter((agent) => wanted === undefined || agent.state === wanted)
+    .filter((agent) => hasLabels(agent, label))
     .sort((one, two) => (one.name < two.name ? -1 : 1))
     .slice(0, limit);
 }

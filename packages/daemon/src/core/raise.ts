@@ -19,7 +19,7 @@ import {
   type SubstrateFacts,
   type WakeReport,
 } from "@perdure/protocol";
-import type { Head, Lease } from "./agent.ts";
+import { begunEnd, type Head, type Lease } from "./agent.ts";
 import { isPast, type Actor } from "./actor.ts";
 import { atOnce } from "./at-once.ts";
 import { collectOld } from "./collect.ts";
@@ -230,6 +230,7 @@ async function attemptNow(
       failure: null,
       waitDueMs: null,
       wakeAtMs: isPast(actor, actor.agent.wakeAtMs) ? null : actor.agent.wakeAtMs,
+      end: begunEnd(actor.agent, parts.clock.nowMs()),
       quarantine: null,
       identityDue: false,
       report: { ...report, letOutAtMs: parts.clock.nowMs(), phases: phases.all },

@@ -33,7 +33,9 @@ export interface SleepOptions {
   /** Whether a call that arrives before publication keeps the agent awake; default true. */
   readonly cancellable?: boolean;
   /** Default: its owner. */
-  readonly because?: "asked" | "idle";
+  readonly because?: "asked" | "idle" | "end";
+  /** Whether a program inside that waits for a time wakes it then; default true. */
+  readonly wakesForWaits?: boolean;
   /**
    * The agent does not rest: when this resolves another machine of its own is ready, and goes on at once. What pays in
    * a rest alone is left out: its page cache is kept, no base is written, and older checkpoints are collected by
@@ -45,7 +47,7 @@ export interface SleepOptions {
 /** Puts an awake agent to sleep: its checkpoint is published, no process is left. Holds the lane. */
 export async function sleep(
   actor: Actor,
-  { cancellable = true, because = "asked", nextReady }: SleepOptions = {},
+  { cancellable = true, because = "asked", wakesForWaits = true, nextReady }: SleepOptions = {},
 ): Promise<void> {
   const { parts } = actor;
   const machine = actor.requireMachine();
@@ -63,7 +65,11 @@ export async function sleep(
     // Answered while the guest flushes. An idle agent was looked at for all of its idle time.
     const clock = guestClockFacts(link);
     const isKnown = because === "idle" || link === null;
-    const waits = isKnown ? attendance?.waitDueMs : attendance?.lookForWait();
+    const waits = !wakesForWaits
+      ? null
+      : isKnown
+        ? attendance?.waitDueMs
+        : attendance?.lookForWait();
     if (link !== null) await flushed(link, engineLimits.flushMs);
     const waitDueMs = (await waits) ?? null;
     // What is not on the disk yet cannot be dropped.

@@ -1,7 +1,7 @@
 /** Why: what keeps an agent in its state, what happens next by itself, and what would change it. */
 import { MIB, type Why, type WhyReason } from "@perdure/protocol";
 import type { Attendance } from "./actor.ts";
-import { wakeDueMs, type Agent } from "./agent.ts";
+import { endDueMs, wakeDueMs, type Agent } from "./agent.ts";
 import { pendingOf } from "./size.ts";
 
 /** @param attendance of an awake agent; null where nobody looks after it */
@@ -39,6 +39,7 @@ function* reasonsOf(agent: Agent, attendance: Attendance | null): Generator<WhyR
     case "asleep":
       if (agent.asleepBecause === "idle")
         yield because("idle", "Nothing needed it for its idle time");
+      else if (agent.asleepBecause === "end") yield because("end", "Its end had come");
       else yield because("asked", "It was put to sleep on demand");
       return;
     case "stopped":
@@ -91,6 +92,10 @@ function nextOf(agent: Agent, attendance: Attendance | null): Why["next"] {
   const dueMs = wakeDueMs(agent);
   if (dueMs !== null) return { what: "wake", atMs: dueMs };
   const sleepDueMs = attendance?.sleepDueMs ?? null;
+  const endMs = endDueMs(agent);
+  if (endMs !== null && endMs <= (sleepDueMs ?? Infinity)) {
+    return { what: agent.end?.then ?? "sleep", atMs: endMs };
+  }
   return sleepDueMs === null ? null : { what: "sleep", atMs: sleepDueMs };
 }
 

@@ -51,8 +51,20 @@ export interface AgentQuery {
   readonly tenant: string;
   readonly prefix?: string;
   readonly state?: AgentState;
+  /** All of these. */
+  readonly label?: Readonly<Record<string, string>> | undefined;
   /** Name after which the page begins. */
   readonly after?: string;
+  readonly limit: number;
+}
+
+/** As ids sort: by when they were made. */
+export interface AgeQuery {
+  readonly tenant: string;
+  readonly label: Readonly<Record<string, string>>;
+  readonly order: "oldest-first" | "newest-first";
+  /** Id after which the page begins, in that order. */
+  readonly after: AgentId | null;
   readonly limit: number;
 }
 
@@ -111,8 +123,10 @@ export interface StateStore {
   listAgents(query: AgentQuery): Promise<readonly Agent[]>;
   /** Every agent, removed ones included. Holds them all in memory: nothing that runs in a daemon asks for it. */
   allAgents(): Promise<readonly Agent[]>;
-  /** Sleeping agents that are woken by themselves, whose turn comes first first. */
-  dueWakes(limit: number): Promise<readonly { readonly id: AgentId; readonly dueMs: number }[]>;
+  /** Living agents by when they were made. */
+  agentsByAge(query: AgeQuery): Promise<readonly Agent[]>;
+  /** Agents that something is due for (`dueMs` of core/agent.ts), whose turn comes first first. */
+  due(limit: number): Promise<readonly { readonly id: AgentId; readonly dueMs: number }[]>;
   /** What a daemon that starts has to settle: agents with a lease, or in a state that is none to stay in. */
   unsettledAgents(): Promise<readonly Agent[]>;
   /** Sleeping agents that changed last, newest first. */

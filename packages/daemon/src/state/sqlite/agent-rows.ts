@@ -1,17 +1,24 @@
 /** Statements on table `agent`. */
 import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import { PerdureError } from "@perdure/protocol";
-import { wakeDueMs, type Agent } from "../../core/agent.ts";
-import type { AgentQuery } from "../../core/ports/state-store.ts";
+import { dueMs, type Agent } from "../../core/agent.ts";
+import type { AgeQuery, AgentQuery } from "../../core/ports/state-store.ts";
+
+/** Those of parameter `:labels`, a JSON object, all of them. */
+const hasLabels = `NOT EXISTS (
+         SELECT 1 FROM json_each(:labels) AS wanted
+          WHERE NOT EXISTS (
+                SELECT 1 FROM json_each(document, '$.labels') AS found
+                 WHERE found.key = wanted.key AND found.value = wanted.value))`;
 
 export const agentSql = {
   insert: `
-    INSERT INTO agent (id, tenant, name, state, revision, wake_due_ms, document)
-    VALUES (:id, :tenant, :name, :state, :revision, :wakeDueMs, :document)`,
+    INSERT INTO agent (id, tenant, name, state, revision, due_ms, document)
+    VALUES (:id, :tenant, :name, :state, :revision, :dueMs, :document)`,
   update: `
     UPDATE agent
        SET tenant = :tenant, name = :name, state = :state, revision = :revision,
-           wake_due_ms = :wakeDueMs, document = :document
+           due_ms = :dueMs, document = :document
      WHERE id = :id AND revision = :expectedRevision`,
   delete: `DELETE FROM agent WHERE id = :id`,
   byId: `SELECT document FROM agent WHERE id = :id`,
@@ -21,17 +28,25 @@ export const agentSql = {
   list: `
     SELECT document FROM agent
      WHERE tenant = :tenant AND state <> 'removed'
-       AND name >= :from AND name < :end AND name <> :after
+       AND name >= :from AND name < :end AND name <> :after AND ${hasLabels}
      ORDER BY name LIMIT :limit`,
   listInState: `
     SELECT document FROM agent
      WHERE tenant = :tenant AND state = :state AND state <> 'removed'
-       AND name >= :from AND name < :end AND name <> :after
+       AND name >= :from AND name < :end AND name <> :after AND ${hasLabels}
      ORDER BY name LIMIT :limit`,
-  dueWakes: `
-    SELECT id, wake_due_ms AS dueMs FROM agent
-     WHERE wake_due_ms IS NOT NULL
-     ORDER BY wake_due_ms LIMIT :limit`,
+  oldestFirst: `
+    SELECT document FROM agent
+     WHERE tenant = :tenant AND state <> 'removed' AND id > :after AND ${hasLabels}
+     ORDER BY id LIMIT :limit`,
+  newestFirst: `
+    SELECT document FROM agent
+     WHERE tenant = :tenant AND state <> 'removed' AND id < :after AND ${hasLabels}
+     ORDER BY id DESC LIMIT :limit`,
+  due: `
+    SELECT id, due_ms AS dueMs FROM agent
+     WHERE due_ms IS NOT NULL
+     ORDER BY due_ms LIMIT :limit`,
   all: `SELECT document FROM agent ORDER BY id`,
   unsettled: `
     SELECT document FROM agent
@@ -55,7 +70,9 @@ export function prepareAgentRows(database: DatabaseSync) {
   const byName = database.prepare(agentSql.byName);
   const list = database.prepare(agentSql.list);
   const listInState = database.prepare(agentSql.listInState);
-  const dueWakes = database.prepare(agentSql.dueWakes);
+  const oldestFirst = database.prepare(agentSql.oldestFirst);
+  const newestFirst = database.prepare(agentSql.newestFirst);
+  const due = database.prepare(agentSql.due);
   const all = database.prepare(agentSql.all);
   const unsettled = database.prepare(agentSql.unsettled);
   const lastAsleep = database.prepare(agentSql.lastAsleep);
@@ -78,15 +95,24 @@ export function prepareAgentRows(database: DatabaseSync) {
     byId: (id: string): Agent | null => parse(byId.get({ id })),
     byName: (tenant: string, name: string): Agent | null => parse(byName.get({ tenant, name })),
     list: (query: AgentQuery): Agent[] => {
-      const parameters = { tenant: query.tenant, limit: query.limit, ...nameRange(query) };
+      const { tenant, limit, label = {} } = query;
+      const parameters = { tenant, limit, labels: JSON.stringify(label), ...nameRange(query) };
       const rows =
         query.state === undefined
           ? list.all(parameters)
           : listInState.all({ ...parameters, state: query.state });
       return rows.flatMap((row) => parse(row) ?? []);
     },
-    dueWakes: (limit: number) =>
-      dueWakes.all({ limit }).map(({ id, dueMs }) => ({ id: String(id), dueMs: Number(dueMs) })),
+    byAge: ({ tenant, label, order, after, limit }: AgeQuery): Agent[] => {
+      const labels = JSON.stringify(label);
+      const rows =
+        order === "oldest-first"
+          ? oldestFirst.all({ tenant, labels, limit, after: after ?? "" })
+          : newestFirst.all({ tenant, labels, limit, after: after ?? "\u{10ffff}" });
+      return rows.flatMap((row) => parse(row) ?? []);
+    },
+    due: (limit: number) =>
+      due.all({ limit }).map(({ id, dueMs }) => ({ id: String(id), dueMs: Number(dueMs) })),
     all: (): Agent[] => all.all().flatMap((row) => parse(row) ?? []),
     unsettled: (): Agent[] => unsettled.all().flatMap((row) => parse(row) ?? []),
     lastAsleep: (limit: number): Agent[] =>
@@ -104,7 +130,7 @@ function nameRange({ prefix = "", after = "" }: AgentQuery) {
 function columns(agent: Agent) {
   const { id, tenant, name, state, revision } = agent;
   const document = JSON.stringify(agent);
-  return { id, tenant, name, state, revision, wakeDueMs: wakeDueMs(agent), document };
+  return { id, tenant, name, state, revision, dueMs: dueMs(agent), document };
 }
 
 function refuseTakenName<T>(agent: Agent, write: () => T): T {

@@ -1,6 +1,7 @@
 /** What the daemon's main thread and the store's worker say to each other. */
 import type { ErrorBody } from "@perdure/protocol";
 import type {
+  AgeQuery,
   AgentQuery,
   CheckpointQuery,
   EventQuery,
@@ -14,7 +15,8 @@ export type StoreRequest =
   | { readonly kind: "agentByName"; readonly tenant: string; readonly name: string }
   | { readonly kind: "listAgents"; readonly query: AgentQuery }
   | { readonly kind: "allAgents" }
-  | { readonly kind: "dueWakes"; readonly limit: number }
+  | { readonly kind: "agentsByAge"; readonly query: AgeQuery }
+  | { readonly kind: "due"; readonly limit: number }
   | { readonly kind: "unsettledAgents" }
   | { readonly kind: "lastAsleep"; readonly limit: number }
   | { readonly kind: "agentIds"; readonly after: string | null; readonly limit: number }

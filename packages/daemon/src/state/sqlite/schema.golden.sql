@@ -6,13 +6,13 @@ CREATE TABLE agent (
   -- +1 with every change: the fence between two commands.
   revision INTEGER NOT NULL CHECK (revision >= 0),
   document TEXT    NOT NULL CHECK (json_valid(document))
-, wake_due_ms INTEGER) STRICT;
+, due_ms INTEGER) STRICT;
+
+CREATE INDEX agent_due ON agent (due_ms) WHERE due_ms IS NOT NULL;
 
 CREATE UNIQUE INDEX agent_living_name ON agent (tenant, name) WHERE state <> 'removed';
 
 CREATE INDEX agent_state_name ON agent (tenant, state, name);
-
-CREATE INDEX agent_wake_due ON agent (wake_due_ms) WHERE wake_due_ms IS NOT NULL;
 
 CREATE TABLE api_key (
   id           TEXT    NOT NULL PRIMARY KEY,

@@ -68,6 +68,11 @@ it("has exactly the schema of schema.golden.sql after all migrations", async () 
   await expect(dump.join("\n")).toMatchFileSnapshot("schema.golden.sql");
 });
 
+/** Not of labels, which are looked at in the rows that were found. */
+function isOfTable(detail: string): boolean {
+  return !/SUBQUERY|VIRTUAL TABLE/.test(detail);
+}
+
 it("takes back the whole migration that fails, with its number", () => {
   const database = new DatabaseSync(":memory:");
   const known = readMigrations().length;
@@ -88,7 +93,7 @@ it.each(["list", "listInState", "byName", "byId"] as const)(
     const database = new DatabaseSync(":memory:");
     migrate(database, readMigrations());
     const plan = database.prepare(`EXPLAIN QUERY PLAN ${agentSql[query]}`).all();
-    const details = plan.map(({ detail }) => String(detail));
+    const details = plan.map(({ detail }) => String(detail)).filter(isOfTable);
     database.close();
     expect(details).toHaveLength(1);
     const range = query.startsWith("list") ? /USING INDEX .*name>\? AND name<\?/ : /USING INDEX/;

@@ -43,8 +43,8 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
       (await call({ kind: "agentByName", tenant, name })) as Agent | null,
     listAgents: async (query) => (await call({ kind: "listAgents", query })) as Agent[],
     allAgents: async () => (await call({ kind: "allAgents" })) as Agent[],
-    dueWakes: async (limit) =>
-      (await call({ kind: "dueWakes", limit })) as { id: AgentId; dueMs: number }[],
+    agentsByAge: async (query) => (await call({ kind: "agentsByAge", query })) as Agent[],
+    due: async (limit) => (await call({ kind: "due", limit })) as { id: AgentId; dueMs: number }[],
     unsettledAgents: async () => (await call({ kind: "unsettledAgents" })) as Agent[],
     lastAsleep: async (limit) => (await call({ kind: "lastAsleep", limit })) as Agent[],
     agentIds: async (after, limit) => (await call({ kind: "agentIds", after, limit })) as AgentId[],

@@ -112,8 +112,10 @@ function read({ agents, checkpoints, events, keys, requests }: Rows, request: Re
       return agents.list(request.query);
     case "allAgents":
       return agents.all();
-    case "dueWakes":
-      return agents.dueWakes(request.limit);
+    case "agentsByAge":
+      return agents.byAge(request.query);
+    case "due":
+      return agents.due(request.limit);
     case "unsettledAgents":
       return agents.unsettled();
     case "lastAsleep":
