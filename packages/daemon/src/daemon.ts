@@ -189,6 +189,8 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     daemonLog: log,
     requestKeeper,
     events,
+    tokenKey: keyRing.derive("sandbox access tokens"),
+    spoolDir: join(run, "spool"),
     health: () => ({ version: VERSION, pid: process.pid, startedAtMs, home }),
     metrics: (): Metrics => {
       const delay = {

@@ -1,4 +1,5 @@
 /** The real API server over fake commands, for tests of what calls it. */
+import { join } from "node:path";
 import type { Health } from "@perdure/protocol";
 import { RequestKeeper } from "../../../packages/daemon/src/api/request-keeper.ts";
 import type { StateStore } from "../../../packages/daemon/src/core/ports/state-store.ts";
@@ -70,6 +71,8 @@ export async function openFakeServer(
     ...(pingMs === undefined ? {} : { pingMs }),
     ...(previewAnswerMs === undefined ? {} : { previewAnswerMs }),
     events: createEventLog(state),
+    tokenKey: new Uint8Array(32).fill(7),
+    spoolDir: join(home, "spool"),
     health,
     metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
     shutdown: () => {

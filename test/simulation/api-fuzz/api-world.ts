@@ -63,6 +63,8 @@ export class ApiWorld {
       daemonLog: log,
       requestKeeper: new RequestKeeper({ state, clock, log }),
       events: new EventLog({ state, clock, log }),
+      tokenKey: new Uint8Array(32),
+      spoolDir: join(tmpdir(), "perdure-spool"),
       health: () => ({ version: "0.0.0", pid: 1, startedAtMs: 1, home: "/fuzz" }),
       metrics: () => ({ loopDelayMs: { p50: 1, p99: 1, max: 1 } }),
       shutdown: () => undefined,

@@ -16,6 +16,8 @@ const EXPOSED = [
     "content-range",
     "idempotency-replayed",
     "retry-after",
+    // Of E2B's lists.
+    "x-next-token",
     ...Object.values<ApiRoute>(routes).flatMap(({ answerHeaders }) =>
       Object.keys(answerHeaders?.shape ?? {}),
     ),

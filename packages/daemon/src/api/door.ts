@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from "node:http";
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import { keyOfProtocols, PerdureError } from "@perdure/protocol";
+import { keyOfProtocols, PerdureError, tokenOfE2bKey } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type { Log } from "../core/ports/log.ts";
 import type { ApiKeys } from "./api-keys.ts";
@@ -30,7 +30,7 @@ export interface KeyDoorOptions {
   readonly log: Log;
 }
 
-/** By API key: `Authorization: Bearer …`, or of a browser's WebSocket as a subprotocol. */
+/** By API key: `Authorization: Bearer …`, `X-API-Key: e2b_…`, or of a browser's WebSocket as a subprotocol. */
 export function createKeyDoor({ keys, clock, log }: KeyDoorOptions): Door {
   const limit = new RefusalLimit();
   return async (request) => {
@@ -54,6 +54,8 @@ export function createKeyDoor({ keys, clock, log }: KeyDoorOptions): Door {
 function tokenOf(request: IncomingMessage): string | null {
   const { authorization } = request.headers;
   if (authorization !== undefined) return /^Bearer +(\S+) *$/i.exec(authorization)?.[1] ?? "";
+  const apiKey = request.headers["x-api-key"];
+  if (apiKey !== undefined) return typeof apiKey === "string" ? tokenOfE2bKey(apiKey) : "";
   return keyOfProtocols(request.headers["sec-websocket-protocol"]);
 }
 

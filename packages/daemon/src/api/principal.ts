@@ -27,15 +27,27 @@ export function principalOf({ id, tenant, scope, agents }: ApiKey): Principal {
   return { id, tenant, scope, agents };
 }
 
+export function mayUse({ scope }: Pick<Principal, "scope">, needed: Scope): boolean {
+  return scopes.indexOf(scope) >= scopes.indexOf(needed);
+}
+
+/** @throws `forbidden` where the scope that `what` needs is none of the principal's */
+export function assertMayUse(
+  { scope }: Pick<Principal, "scope">,
+  needed: Scope,
+  what: string,
+): void {
+  if (mayUse({ scope }, needed)) return;
+  throw new PerdureError(
+    "forbidden",
+    `Cannot call ${what}: it needs scope "${needed}", the key has "${scope}"`,
+    { hint: "Use a key with that scope.", details: { needed, scope } },
+  );
+}
+
 /** @throws `forbidden` where the principal may not call the route at all */
 export function assertMayCall({ scope, agents }: Principal, route: ApiRoute): void {
-  if (scopes.indexOf(scope) < scopes.indexOf(route.scope)) {
-    throw new PerdureError(
-      "forbidden",
-      `Cannot call ${route.method} ${route.path}: it needs scope "${route.scope}", the key has "${scope}"`,
-      { hint: "Use a key with that scope.", details: { needed: route.scope, scope } },
-    );
-  }
+  assertMayUse({ scope }, route.scope, `${route.method} ${route.path}`);
   if (agents === null || route.narrowed === true || route.path.includes(":agent")) return;
   throw new PerdureError(
     "forbidden",

@@ -51,6 +51,8 @@ const options = () => ({
   daemonLog: () => undefined,
   requestKeeper: createRequestKeeper(state),
   events: createEventLog(state),
+  tokenKey: new Uint8Array(32),
+  spoolDir: join(folder, "spool"),
   health: () => ({ version: "0.1.0", pid: 1, startedAtMs: 1, home: folder }),
   metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
   shutdown: () => {

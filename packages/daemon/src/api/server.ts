@@ -1,5 +1,6 @@
 /**
- * The `/v1` server: parses requests into commands and writes their results. It decides nothing.
+ * The `/v1` server: parses requests into commands and writes their results. It decides nothing. Over TCP E2B's API
+ * (e2b/) is served beside it.
  *
  * Neighbours: the routes beside it, `core/command.ts` for what they call. The log gets the pattern of
  * a route, never a body, a query or a header: those may hold secrets.
@@ -7,9 +8,9 @@
 import type { ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import Fastify from "fastify";
-import type { FastifyInstance, FastifyServerOptions } from "fastify";
+import type { FastifyInstance, FastifyReply, FastifyServerOptions } from "fastify";
 import { apiLimits, attachLimits, portLabel } from "@perdure/protocol";
-import type { AgentId, ErrorCode } from "@perdure/protocol";
+import type { AgentId, ErrorCode, PerdureError } from "@perdure/protocol";
 import type { EventLog } from "../core/event-log.ts";
 import type { ImageCommands } from "../core/image-verb.ts";
 import type { Clock } from "../core/ports/clock.ts";
@@ -29,6 +30,11 @@ import {
   sendNotFound,
   toPerdureError,
 } from "./error-answer.ts";
+import { AccessTokens } from "./e2b/access-token.ts";
+import { createE2bApi } from "./e2b/e2b-api.ts";
+import type { sendE2bError } from "./e2b/e2b-error.ts";
+import { noPorts, placeInFront } from "./e2b/e2b-front.ts";
+import { createServices } from "./e2b/services.ts";
 import { eventRoutes } from "./event-routes.ts";
 import { imageRoutes } from "./image-routes.ts";
 import { fileRoutes } from "./file-routes.ts";
@@ -75,6 +81,10 @@ export interface ApiServerOptions extends DaemonFacts {
   /** Between pings of a WebSocket, milliseconds; default as documented. */
   readonly pingMs?: number;
   readonly events: EventLog;
+  /** 32 bytes that tokens of sandboxes are made of, the same after a restart. */
+  readonly tokenKey: Uint8Array;
+  /** Where uploads are kept until they are whole. */
+  readonly spoolDir: string;
   readonly log?: (entry: RequestLogEntry) => void;
   /** Where what is no request is told: keys that are refused. */
   readonly daemonLog: Log;
@@ -115,6 +125,7 @@ export async function openApiServer(options: ApiServerOptions): Promise<ApiServe
     closing.abort();
     await Promise.all([local, ...(remote === null ? [] : [remote])].map(closeDoor(graceMs)));
   };
+  await Promise.all((remote?.inner ?? []).map((inner) => inner.ready()));
   await prepareSocket(options.socketPath);
   await local.server.listen({ path: options.socketPath });
   await restrictSocket(options.socketPath);
@@ -145,11 +156,13 @@ function remoteDoor(shared: Omit<DoorOptions, "door" | "tcp">, tcp: TcpListen): 
 interface Listening {
   readonly server: FastifyInstance;
   readonly upgrades: Upgrades;
+  /** Servers without a listener of their own, behind the same one. */
+  readonly inner: readonly FastifyInstance[];
 }
 
 const closeDoor =
   (graceMs: number) =>
-  async ({ server, upgrades }: Listening): Promise<void> => {
+  async ({ server, upgrades, inner }: Listening): Promise<void> => {
     const { server: http } = server;
     const cut = setTimeout(() => {
       http.closeAllConnections();
@@ -163,6 +176,7 @@ const closeDoor =
       clearTimeout(cut);
       clearInterval(sweep);
     });
+    await Promise.all(inner.map((one) => one.close()));
   };
 
 function urlOf({ tls }: TcpListen, address: AddressInfo | string | null): string {
@@ -223,7 +237,7 @@ function createServer(facts: DoorOptions): Listening {
     if (body === "") done(null, undefined);
     else void parseJson(request, String(body), done);
   });
-  observe(server, log);
+  observe(server, log, sendError);
   server.decorate("requestKeeper", options.requestKeeper);
   watchTable(server);
   const preview =
@@ -253,7 +267,8 @@ function createServer(facts: DoorOptions): Listening {
   keyRoutes(server, context);
   daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
-  return { server, upgrades };
+  const inner = tcp === null ? [] : serveE2b(server, { options, closing, reach, door, log, tcp });
+  return { server, upgrades, inner };
 }
 
 function previewOf({
@@ -296,13 +311,37 @@ function previewUrl(
   return `${protocol}//${host}${listens === "" ? "" : `:${listens}`}/`;
 }
 
-function observe(server: FastifyInstance, log: (entry: RequestLogEntry) => void): void {
+/** Serves E2B's clients from the same listener. Returns the servers that stand behind it. */
+function serveE2b(
+  server: FastifyInstance,
+  parts: Omit<DoorOptions, "keys" | "tcp"> & { readonly reach: Reach; readonly tcp: TcpListen },
+): readonly FastifyInstance[] {
+  const { options, closing, reach, door, log, tcp } = parts;
+  const { commands, clock, state, spoolDir, images, events } = options;
+  const tokens = new AccessTokens(options.tokenKey);
+  const context = { commands, clock, state, reach, tokens, spoolDir, closing };
+  const watched = (inner: FastifyInstance, send: typeof sendE2bError): void => {
+    observe(inner, log, send);
+    allowOrigins(inner, tcp.corsOrigins);
+  };
+  const api = createE2bApi(context, { images, events, door, observe: watched });
+  const services = createServices(context, watched);
+  placeInFront(server.server, { api, services, ports: noPorts });
+  return [api.server, services.server];
+}
+
+/** Answers errors by `send`, and logs every request. */
+function observe(
+  server: FastifyInstance,
+  log: (entry: RequestLogEntry) => void,
+  send: (reply: FastifyReply, error: PerdureError) => void,
+): void {
   const failures = new WeakMap<object, { code: ErrorCode; cause?: string }>();
   server.setErrorHandler((raised, request, reply) => {
     const error = toPerdureError(raised);
     const cause = error.code === "internal" ? stackOf(error.cause ?? error) : undefined;
     failures.set(request, { code: error.code, ...(cause === undefined ? {} : { cause }) });
-    sendError(reply, error);
+    send(reply, error);
   });
   server.addHook("onResponse", (request, reply, done) => {
     log({

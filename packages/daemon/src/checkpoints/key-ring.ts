@@ -12,6 +12,7 @@ import {
   createPublicKey,
   generateKeyPairSync,
   hash,
+  hkdfSync,
   randomBytes,
 } from "node:crypto";
 import { mkdir, open, readFile, stat, unlink } from "node:fs/promises";
@@ -32,6 +33,11 @@ export class KeyRing {
   constructor(hostKey: Uint8Array, signing: SigningKey) {
     this.#hostKey = hostKey;
     this.signing = signing;
+  }
+
+  /** 32 bytes for one purpose alone, the same as long as the host key is. */
+  derive(purpose: string): Uint8Array {
+    return new Uint8Array(hkdfSync("sha256", this.#hostKey, "", purpose, keyBytes));
   }
 
   /** Makes the agent's key unless there is one. Durable. */

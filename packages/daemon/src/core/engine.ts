@@ -313,8 +313,11 @@ export class Engine implements Commands {
   readonly #actOnDue = (id: AgentId): Promise<void> =>
     this.#hold(id, async (actor) => {
       const act = (): Promise<void> => this.#doDue(actor);
-      if (actor.agent.end?.then === "remove") await this.#door.aloneWithoutMachine(actor, act);
-      else await this.#alone(actor, act, wakeDueMs(actor.agent) !== null);
+      const isWake = wakeDueMs(actor.agent) !== null;
+      // What is removed need not be taken over first.
+      if (!isWake && actor.agent.end?.then === "remove") {
+        await this.#door.aloneWithoutMachine(actor, act);
+      } else await this.#alone(actor, act, isWake);
     });
 
   async #doDue(actor: Actor): Promise<void> {

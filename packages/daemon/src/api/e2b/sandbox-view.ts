@@ -1,0 +1,100 @@
+/** An agent as E2B's API shows a sandbox. */
+import type { AgentView } from "@perdure/protocol";
+import { MIB } from "@perdure/protocol";
+import type { GuestStats } from "../../core/ports/guest-link.ts";
+import type { AccessTokens } from "./access-token.ts";
+import { sandboxIdOf } from "./sandbox-id.ts";
+
+/**
+ * What the services claim to be: everything that clients ask for up to this version works. From 0.6.2 on they would
+ * have metadata of files, which there is none of.
+ */
+export const ENVD_VERSION = "0.6.1";
+
+/** The name under which clients ask for the image that is there where none is named. */
+export const BASE_TEMPLATE = "base";
+
+/** Of an agent that has no end: the last moment that every client can read. */
+const NEVER = "9999-12-31T23:59:59.000Z";
+
+export type SandboxState = "running" | "paused";
+
+/** What neither runs nor comes up is shown as paused: `connect` is the way on. */
+export function sandboxState({ state }: AgentView): SandboxState {
+  switch (state) {
+    case "awake":
+    case "creating":
+    case "waking":
+      return "running";
+    case "falling-asleep":
+    case "asleep":
+    case "stopping":
+    case "stopped":
+    case "quarantined":
+    case "failed":
+    case "removed":
+      return "paused";
+  }
+}
+
+/** As create, connect and fork answer. */
+export function sandboxOf({ id, image }: AgentView, tokens: AccessTokens) {
+  return {
+    templateID: image.name,
+    sandboxID: sandboxIdOf(id),
+    clientID: "perdure",
+    envdVersion: ENVD_VERSION,
+    envdAccessToken: tokens.of(id, "services"),
+    trafficAccessToken: tokens.of(id, "traffic"),
+    domain: null,
+  };
+}
+
+export function listedSandbox(view: AgentView) {
+  const { id, image, shape, createdAtMs, end, labels } = view;
+  return {
+    templateID: image.name,
+    sandboxID: sandboxIdOf(id),
+    clientID: "perdure",
+    startedAt: new Date(createdAtMs).toISOString(),
+    endAt: end?.atMs == null ? NEVER : new Date(end.atMs).toISOString(),
+    state: sandboxState(view),
+    cpuCount: shape.cpus,
+    memoryMB: shape.memoryBytes / MIB,
+    diskSizeMB: shape.diskBytes / MIB,
+    envdVersion: ENVD_VERSION,
+    metadata: labels,
+  };
+}
+
+/** @param tokens null: for a caller who may only look */
+export function sandboxDetail(view: AgentView, tokens: AccessTokens | null) {
+  const { id, end, wakeOnTraffic } = view;
+  return {
+    ...listedSandbox(view),
+    ...(tokens === null ? {} : { envdAccessToken: tokens.of(id, "services") }),
+    domain: null,
+    allowInternetAccess: false,
+    lifecycle: { onTimeout: end?.then === "remove" ? "kill" : "pause", autoResume: wakeOnTraffic },
+  };
+}
+
+/** @param cpuUsedPct of all CPUs together */
+export function metricOf(
+  { shape: { cpus } }: AgentView,
+  stats: GuestStats,
+  cpuUsedPct: number,
+  nowMs: number,
+) {
+  return {
+    timestamp: new Date(nowMs).toISOString(),
+    timestampUnix: Math.floor(nowMs / 1000),
+    cpuCount: cpus,
+    cpuUsedPct,
+    memUsed: stats.memTotalBytes - stats.memAvailableBytes,
+    memTotal: stats.memTotalBytes,
+    memCache: stats.cachedBytes,
+    diskUsed: stats.diskTotalBytes - stats.diskFreeBytes,
+    diskTotal: stats.diskTotalBytes,
+  };
+}
