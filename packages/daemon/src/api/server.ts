@@ -314,7 +314,10 @@ function previewUrl(
 /** Serves E2B's clients from the same listener. Returns the servers that stand behind it. */
 function serveE2b(
   server: FastifyInstance,
-  parts: Omit<DoorOptions, "keys" | "tcp"> & { readonly reach: Reach; readonly tcp: TcpListen },
+  parts: Pick<DoorOptions, "options" | "closing" | "door" | "log"> & {
+    readonly reach: Reach;
+    readonly tcp: TcpListen;
+  },
 ): readonly FastifyInstance[] {
   const { options, closing, reach, door, log, tcp } = parts;
   const { commands, clock, state, spoolDir, images, events } = options;
