@@ -2,8 +2,11 @@
  * Clients that nobody here wrote: the npm package of E2B in two versions, unchanged, against a daemon with real VMs.
  * Everything goes to the daemon's one TCP address; what is claimed in docs/reference/e2b.md is used here.
  */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
+import { text as textOf } from "node:stream/consumers";
 import { gzipSync } from "node:zlib";
 import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
@@ -25,6 +28,15 @@ async function freePort(): Promise<number> {
   const { port } = server.address() as AddressInfo;
   await new Promise((closed) => server.close(closed));
   return port;
+}
+
+/** Names below localhost are known to it. */
+async function curl(url: string, headers: Readonly<Record<string, string>> = {}) {
+  const sent = Object.entries(headers).flatMap(([name, value]) => ["-H", `${name}: ${value}`]);
+  const child = spawn("curl", ["-s", "-m", "120", "-w", "\n%{http_code}", ...sent, url]);
+  const [out] = await Promise.all([textOf(child.stdout), once(child, "close")]);
+  const at = out.lastIndexOf("\n");
+  return { status: Number(out.slice(at + 1)), body: out.slice(0, at) };
 }
 
 beforeAll(async () => {
@@ -371,6 +383,43 @@ describe.each(versions)("SDK %s", (_version, load) => {
     const info = await resting.getInfo();
     expect(info.state).toBe("running");
     expect(info.endAt.getTime() - Date.now()).toBeGreaterThan(60_000);
+  });
+
+  test("a port is open to all or to its token; traffic wakes only who wants that", async () => {
+    const open = await create();
+    await open.commands.run("python3 -m http.server 3000", { background: true, timeoutMs: 0 });
+    await open.files.write("page", "from inside");
+    const page = (sandbox: Sandbox, headers: Record<string, string> = {}) =>
+      curl(`http://${sandbox.getHost(3000)}/page`, headers);
+    await until("the server to listen", async () => (await page(open)).status === 200);
+    expect((await page(open)).body).toBe("from inside");
+    const named = { "e2b-sandbox-id": open.sandboxId, "e2b-sandbox-port": "3000" };
+    expect((await curl(`http://${listen}/page`, named)).body).toBe("from inside");
+    const other = { ...named, "e2b-sandbox-port": "3001" };
+    expect(JSON.parse((await curl(`http://${listen}/page`, other)).body)).toEqual({
+      message: "The sandbox is running but port is not open",
+      ...{ sandboxId: open.sandboxId, port: 3001, code: 502 },
+    });
+    await open.pause();
+    expect((await page(open)).status).toBe(502);
+    expect((await open.getInfo()).state).toBe("paused");
+    await open.connect();
+    expect((await page(open)).body).toBe("from inside");
+
+    const closed = await create({
+      network: { allowPublicTraffic: false },
+      lifecycle: { onTimeout: "pause", autoResume: true },
+    });
+    await closed.files.write("page", "closed");
+    await closed.commands.run("python3 -m http.server 3000", { background: true, timeoutMs: 0 });
+    const token = { "e2b-traffic-access-token": closed.trafficAccessToken ?? "" };
+    await until("the server to listen", async () => (await page(closed, token)).status === 200);
+    expect((await page(closed)).status).toBe(401);
+    await closed.pause();
+    expect((await page(closed)).status).toBe(401);
+    expect((await closed.getInfo()).state).toBe("paused");
+    expect((await page(closed, token)).body).toBe("closed");
+    expect((await closed.getInfo()).state).toBe("running");
   });
 
   test("forks and snapshots go on from what was, each as a sandbox of its own", async () => {

@@ -115,6 +115,8 @@ export const agentViewSchema = z.object({
   waitDueMs: wakeAtMsSchema,
   /** Ports inside that everybody may visit through their preview hosts. */
   publicPorts: z.array(z.number().int()),
+  /** Whether everybody may visit the others, too, but those that were made private. */
+  portsPublic: z.boolean(),
   end: endSchema.nullable(),
   /** Whether traffic to its ports wakes it. */
   wakeOnTraffic: z.boolean(),

@@ -108,6 +108,8 @@ const ownerSettings = {
   end: endWishSchema.nullable().optional(),
   /** Default: true. */
   wakeOnTraffic: z.boolean().optional(),
+  /** Default: false. Of ports whose own setting was never made: whether everybody may visit them. */
+  portsPublic: z.boolean().optional(),
   labels: labelsSchema.optional(),
   /** Variables of every program that a call starts. Not shown: they may hold secrets. */
   env: agentEnvSchema.optional(),

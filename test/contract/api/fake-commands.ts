@@ -457,6 +457,7 @@ function sampleView(
     holds: [],
     wakeAtMs: null,
     publicPorts: [],
+    portsPublic: owner.portsPublic ?? false,
     waitDueMs: null,
     end: sampleEnd(owner.end ?? null),
     wakeOnTraffic: owner.wakeOnTraffic ?? true,

@@ -20,8 +20,8 @@ export async function openFakeSandboxes(folder: string): Promise<FakeSandboxes> 
   const store = createMemoryStateStore();
   const rows = async (): Promise<Agent[]> => {
     const { agents } = await commands.list({ tenant: "default", limit: 1000 });
-    return agents.map(({ id, name, state, wakeOnTraffic }) =>
-      sampleAgent(name, { id, state, wakeOnTraffic }),
+    return agents.map(({ id, name, state, generation, wakeOnTraffic, portsPublic }) =>
+      sampleAgent(name, { id, state, generation, wakeOnTraffic, portsPublic }),
     );
   };
   const state: StateStore = {

@@ -52,6 +52,11 @@ export function addShowCommands(program: Command): void {
   });
 }
 
+function publicOf({ portsPublic, publicPorts }: AgentView): (readonly [string, string])[] {
+  if (portsPublic) return [["public", "every port that was not made private"]];
+  return publicPorts.length === 0 ? [] : [["public", `port ${publicPorts.join(", ")}`]];
+}
+
 function endOf({ end }: AgentView): (readonly [string, string])[] {
   if (end === null) return [];
   const at = end.atMs === null ? "once it is awake" : new Date(end.atMs).toISOString();
@@ -81,9 +86,7 @@ function describe(agent: AgentView): string {
       ({ id, reason, untilMs }) =>
         [`hold ${id}`, `until ${time(untilMs)}${reason === "" ? "" : `: ${reason}`}`] as const,
     ),
-    ...(agent.publicPorts.length === 0
-      ? []
-      : [["public", `port ${agent.publicPorts.join(", ")}`] as const]),
+    ...publicOf(agent),
     ...(agent.wakeAtMs === null ? [] : [["wakes at", time(agent.wakeAtMs)] as const]),
     ...endOf(agent),
     ...Object.entries(agent.labels).map(

@@ -21,6 +21,7 @@ import { ApiKeys } from "./api-keys.ts";
 import { allowOrigins } from "./cross-origin.ts";
 import { daemonRoutes } from "./daemon-routes.ts";
 import type { DaemonFacts } from "./daemon-routes.ts";
+import { dispatch } from "./dispatch.ts";
 import { createKeyDoor, guard, socketDoor } from "./door.ts";
 import type { Door } from "./door.ts";
 import {
@@ -33,7 +34,6 @@ import {
 import { AccessTokens } from "./e2b/access-token.ts";
 import { createE2bApi } from "./e2b/e2b-api.ts";
 import type { sendE2bError } from "./e2b/e2b-error.ts";
-import { noPorts, placeInFront } from "./e2b/e2b-front.ts";
 import { createServices } from "./e2b/services.ts";
 import { eventRoutes } from "./event-routes.ts";
 import { imageRoutes } from "./image-routes.ts";
@@ -240,16 +240,11 @@ function createServer(facts: DoorOptions): Listening {
   observe(server, log, sendError);
   server.decorate("requestKeeper", options.requestKeeper);
   watchTable(server);
-  const preview =
-    tcp === null ? null : previewOf({ options, keys, log, tcp, reach: new Reach(options.state) });
-  if (preview !== null) servePreview(server, preview, closing);
   const reach = new Reach(options.state);
   if (tcp !== null) allowOrigins(server, tcp.corsOrigins);
   guard(server, door, reach);
 
-  const upgrades = acceptUpgrades(server, (request, socket, head) =>
-    preview === null ? false : preview.takesUpgrade(request, socket, head),
-  );
+  const upgrades = acceptUpgrades(server);
   const { commands, events, images, pingMs = attachLimits.pingMs } = options;
   const context = {
     ...{ commands, events, images, keys, reach, closing, upgrades, pingMs },
@@ -267,35 +262,8 @@ function createServer(facts: DoorOptions): Listening {
   keyRoutes(server, context);
   daemonRoutes(server, options);
   server.setNotFoundHandler(sendNotFound);
-  const inner = tcp === null ? [] : serveE2b(server, { options, closing, reach, door, log, tcp });
+  const inner = tcp === null ? [] : serveOthers(server, facts, { reach, tcp });
   return { server, upgrades, inner };
-}
-
-function previewOf({
-  options,
-  keys,
-  log,
-  tcp,
-  reach,
-}: Pick<DoorOptions, "options" | "keys" | "log"> & { tcp: TcpListen; reach: Reach }): Preview {
-  const { commands, state, clock, previewAnswerMs } = options;
-  return new Preview({
-    ...{ commands, state, log, domain: tcp.previewDomain ?? DOMAIN_DEFAULT },
-    doorkeeper: { keys, reach, clock, limit: new RefusalLimit() },
-    ...(previewAnswerMs === undefined ? {} : { answerMs: previewAnswerMs }),
-  });
-}
-
-/** Before anything of `/v1` sees a request: what is for a preview host is for a program inside alone. */
-function servePreview(server: FastifyInstance, preview: Preview, closing: AbortSignal): void {
-  const { server: http } = server;
-  const others = http.listeners("request") as ((...request: unknown[]) => void)[];
-  http.removeAllListeners("request");
-  http.on("request", (request, response) => {
-    if (preview.takes(request, response)) return;
-    for (const listener of others) listener.call(http, request, response);
-  });
-  closing.addEventListener("abort", () => preview.close(), { once: true });
 }
 
 /** @param base of the listener */
@@ -305,31 +273,40 @@ function previewUrl(
   agent: AgentId,
   port: number,
 ): string | null {
-  if (base === null) return null;
-  const { protocol, port: listens } = new URL(base);
-  const host = `${portLabel(agent, port)}.${domain}`;
-  return `${protocol}//${host}${listens === "" ? "" : `:${listens}`}/`;
+  const host = hostOf(base, `${portLabel(agent, port)}.${domain}`);
+  return base === null || host === null ? null : `${new URL(base).protocol}//${host}/`;
 }
 
-/** Serves E2B's clients from the same listener. Returns the servers that stand behind it. */
-function serveE2b(
+/** `name` with the listener's port, where that is not its protocol's own. */
+function hostOf(base: string | null, name: string): string | null {
+  if (base === null) return null;
+  const { port } = new URL(base);
+  return port === "" ? name : `${name}:${port}`;
+}
+
+/** E2B's clients, and programs inside, from the same listener. Returns the servers that stand behind it. */
+function serveOthers(
   server: FastifyInstance,
-  parts: Pick<DoorOptions, "options" | "closing" | "door" | "log"> & {
-    readonly reach: Reach;
-    readonly tcp: TcpListen;
-  },
+  { options, closing, keys, door, log, url, previewDomain: domain }: DoorOptions,
+  { reach, tcp }: { readonly reach: Reach; readonly tcp: TcpListen },
 ): readonly FastifyInstance[] {
-  const { options, closing, reach, door, log, tcp } = parts;
-  const { commands, clock, state, spoolDir, images, events } = options;
+  const { commands, clock, state, spoolDir, images, events, previewAnswerMs } = options;
   const tokens = new AccessTokens(options.tokenKey);
-  const context = { commands, clock, state, reach, tokens, spoolDir, closing };
+  const sandboxDomain = (): string | null => hostOf(url(), domain);
+  const context = { commands, clock, state, reach, tokens, spoolDir, closing, sandboxDomain };
   const watched = (inner: FastifyInstance, send: typeof sendE2bError): void => {
     observe(inner, log, send);
     allowOrigins(inner, tcp.corsOrigins);
   };
   const api = createE2bApi(context, { images, events, door, observe: watched });
   const services = createServices(context, watched);
-  placeInFront(server.server, { api, services, ports: noPorts });
+  const ports = new Preview({
+    ...{ commands, state, log },
+    doorkeeper: { keys, tokens, reach, clock, limit: new RefusalLimit() },
+    ...(previewAnswerMs === undefined ? {} : { answerMs: previewAnswerMs }),
+  });
+  closing.addEventListener("abort", () => ports.close(), { once: true });
+  dispatch(server.server, { domain, api, services, ports });
   return [api.server, services.server];
 }
 

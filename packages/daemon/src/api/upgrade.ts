@@ -11,9 +11,13 @@ import { ATTACH_PROTOCOL, attachLimits, PerdureError } from "@perdure/protocol";
 import { WebSocketServer } from "ws";
 import type { WebSocket } from "ws";
 
-interface Pending {
+/** A connection that may become a WebSocket, and what came behind the request. */
+export interface Upgrade {
   readonly socket: Socket;
   readonly head: Buffer;
+}
+
+interface Pending extends Upgrade {
   readonly response: ServerResponse;
 }
 
@@ -29,11 +33,26 @@ export function isWebSocket(request: IncomingMessage): boolean {
   return request.headers.upgrade?.toLowerCase() === "websocket";
 }
 
-/** @param before takes those that are for somebody else */
-export function acceptUpgrades(
-  server: FastifyInstance,
-  before: (request: IncomingMessage, socket: Socket, head: Buffer) => boolean = () => false,
-): Upgrades {
+/** Every server of Node's has these. */
+export function asSocket(duplex: Duplex): Socket {
+  if (!(duplex instanceof Socket)) throw new TypeError("An upgrade of what is no socket");
+  return duplex;
+}
+
+/** To answer as any other request is. Whoever takes the socket detaches it before. */
+export function responseOn(request: IncomingMessage, socket: Socket): ServerResponse {
+  // Until it is a WebSocket nobody else listens.
+  socket.on("error", () => socket.destroy());
+  const response = new ServerResponse(request);
+  // What came behind the request is not read by anyone any more.
+  response.shouldKeepAlive = false;
+  response.assignSocket(socket);
+  // Nobody reads it any more, so its end would never be seen: it is ended from here, once all is written.
+  response.once("finish", () => socket.destroySoon());
+  return response;
+}
+
+export function acceptUpgrades(server: FastifyInstance): Upgrades {
   const pending = new WeakMap<IncomingMessage, Pending>();
   const sockets = new WebSocketServer({
     noServer: true,
@@ -48,18 +67,9 @@ export function acceptUpgrades(
   // Its own answer would be no `ErrorBody`.
   sockets.on("wsClientError", (error, _socket, request) => refused.get(request)?.(error));
 
-  server.server.on("upgrade", (request: IncomingMessage, socket: Duplex, head: Buffer) => {
-    // Every server of Node's has these.
-    if (!(socket instanceof Socket)) throw new TypeError("An upgrade of what is no socket");
-    if (before(request, socket, head)) return;
-    // Until it is a WebSocket nobody else listens.
-    socket.on("error", () => socket.destroy());
-    const response = new ServerResponse(request);
-    // What came behind the request is not read by anyone any more.
-    response.shouldKeepAlive = false;
-    response.assignSocket(socket);
-    // Nobody reads it any more, so its end would never be seen: it is ended from here, once all is written.
-    response.once("finish", () => socket.destroySoon());
+  server.server.on("upgrade", (request: IncomingMessage, duplex: Duplex, head: Buffer) => {
+    const socket = asSocket(duplex);
+    const response = responseOn(request, socket);
     pending.set(request, { socket, head, response });
     server.routing(request, response);
   });

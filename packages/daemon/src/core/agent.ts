@@ -93,6 +93,8 @@ export interface Agent {
   readonly ports?: Readonly<Record<string, PortFacts>>;
   /** When it is put to sleep or removed while it is awake; absent or null: by nobody's word. */
   readonly end?: End | null;
+  /** Whether everybody may visit a port that `ports` says nothing of; absent: false. Its forks do not have it. */
+  readonly portsPublic?: boolean;
   /** Absent: true. */
   readonly wakeOnTraffic?: boolean;
   /** Absent: none. */
@@ -112,6 +114,11 @@ export interface Agent {
   readonly resetsAtMs: readonly number[];
   readonly createdAtMs: number;
   readonly changedAtMs: number;
+}
+
+/** Whether everybody may visit the port. */
+export function isPublic({ ports, portsPublic = false }: Agent, port: number): boolean {
+  return ports?.[port]?.public ?? portsPublic;
 }
 
 /** When a sleeping agent is woken by itself; null: it is not. */
@@ -167,6 +174,7 @@ export function agentView(agent: Agent, nowMs: number): AgentView {
     publicPorts: Object.entries(agent.ports ?? {})
       .filter(([, facts]) => facts.public)
       .map(([port]) => Number(port)),
+    portsPublic: agent.portsPublic ?? false,
     end: agent.end ?? null,
     wakeOnTraffic: agent.wakeOnTraffic ?? true,
     labels: { ...agent.labels },

@@ -47,6 +47,8 @@ export interface OwnerWish {
   /** Null: none. */
   readonly end?: EndWish | null | undefined;
   readonly wakeOnTraffic?: boolean | undefined;
+  /** Of ports that nothing else was said of. A fork does not have it from its origin. */
+  readonly portsPublic?: boolean | undefined;
   readonly labels?: Readonly<Record<string, string>> | undefined;
   /** Variables of every program that a call starts. */
   readonly env?: Readonly<Record<string, string>> | undefined;

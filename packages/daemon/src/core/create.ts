@@ -58,6 +58,7 @@ type NewFacts =
   | "checkpointEveryMs"
   | "end"
   | "wakeOnTraffic"
+  | "portsPublic"
   | "labels"
   | "env"
   | "disk";

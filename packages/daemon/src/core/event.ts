@@ -87,6 +87,7 @@ const settings = [
   "checkpointEveryMs",
   "wakeAtMs",
   "wakeOnTraffic",
+  "portsPublic",
 ] as const;
 
 function settingsOf(before: Agent, after: Agent): Told[] {

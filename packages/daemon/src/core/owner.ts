@@ -1,12 +1,13 @@
 /**
  * What its owner says of an agent besides when it rests: labels, variables of its programs, an end, and whether
- * traffic wakes it. A fork has them from its origin, and its end begins when it is let out.
+ * traffic wakes it. A fork has them from its origin, and its end begins when it is let out. Who may visit ports it does
+ * not have from there.
  */
 import type { End, EndWish } from "@perdure/protocol";
 import type { Agent } from "./agent.ts";
 import type { OwnerWish } from "./command.ts";
 
-type OwnerFacts = Pick<Agent, "end" | "wakeOnTraffic" | "labels" | "env">;
+type OwnerFacts = Pick<Agent, "end" | "wakeOnTraffic" | "portsPublic" | "labels" | "env">;
 
 /** Of a new agent: what is wished for, else what its origin has. */
 export function ownerFacts(origin: OwnerFacts | null, wish: OwnerWish): OwnerFacts {
@@ -15,6 +16,7 @@ export function ownerFacts(origin: OwnerFacts | null, wish: OwnerWish): OwnerFac
   return {
     end: end === null ? null : { ...lengthOf(end, before), atMs: null },
     wakeOnTraffic: wish.wakeOnTraffic ?? origin?.wakeOnTraffic ?? true,
+    portsPublic: wish.portsPublic ?? false,
     labels: wish.labels ?? origin?.labels ?? {},
     env: wish.env ?? origin?.env ?? {},
   };
@@ -22,10 +24,11 @@ export function ownerFacts(origin: OwnerFacts | null, wish: OwnerWish): OwnerFac
 
 /** What changes of an agent that is there; what is absent stays. */
 export function ownerChanges(agent: Agent, wish: OwnerWish, nowMs: number): Partial<OwnerFacts> {
-  const { end, wakeOnTraffic, labels, env } = wish;
+  const { end, wakeOnTraffic, portsPublic, labels, env } = wish;
   return {
     ...(end === undefined ? {} : { end: end === null ? null : changedEnd(agent, end, nowMs) }),
     ...(wakeOnTraffic === undefined ? {} : { wakeOnTraffic }),
+    ...(portsPublic === undefined ? {} : { portsPublic }),
     ...(labels === undefined ? {} : { labels }),
     ...(env === undefined ? {} : { env }),
   };

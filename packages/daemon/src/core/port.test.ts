@@ -113,6 +113,21 @@ describe("who may visit a port", () => {
     expect(forked.publicPorts).toEqual([]);
   });
 
+  test("is everybody where its owner says so of all, but of those that were made private", async () => {
+    const closed = await set({ public: false });
+    await world.execute({ kind: "configure", ...target, portsPublic: true });
+    const other = { kind: "set-port", ...target, port: PORT + 1 } as const;
+    expect(await world.execute(other)).toMatchObject({ public: true });
+    expect(await set()).toEqual(closed);
+    expect(await world.run(world.engine.show(target))).toMatchObject({
+      portsPublic: true,
+      publicPorts: [PORT + 1],
+    });
+    await world.execute(fork("a1", "b1"));
+    const forked = await world.run(world.engine.show({ ...target, agent: "b1" }));
+    expect(forked.portsPublic).toBe(false);
+  });
+
   test("is said of 256 ports at most", async () => {
     for (let port = 1; port <= 256; port++) {
       await world.execute({ kind: "set-port", ...target, port });

@@ -7,6 +7,7 @@
  */
 import { PerdureError } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
+import { isPublic } from "./agent.ts";
 import type { PortFacts } from "./agent.ts";
 import type { AgentConnection, SetPort } from "./command.ts";
 import { said, withLink, type Waker } from "./inside.ts";
@@ -42,7 +43,7 @@ export async function connect(actor: Actor, wake: Waker, port: number): Promise<
 /** Holds the lane. @throws `too_many` */
 export async function setPort(
   actor: Actor,
-  { port, public: isPublic, renewToken = false }: SetPort,
+  { port, public: wished, renewToken = false }: SetPort,
 ): Promise<PortFacts> {
   const { parts, agent } = actor;
   const { ports = {}, name } = agent;
@@ -54,7 +55,7 @@ export async function setPort(
     before === undefined || renewToken
       ? tokenOf(parts.clock.randomBytes(TOKEN_BYTES))
       : before.token;
-  const facts = { public: isPublic ?? before?.public ?? false, token };
+  const facts = { public: wished ?? isPublic(agent, port), token };
   await actor.save({ ports: { ...ports, [port]: facts } });
   return facts;
 }

@@ -14,6 +14,8 @@ export interface E2bContext {
   readonly tokens: AccessTokens;
   /** Where files are kept that come without their length, until they are whole. */
   readonly spoolDir: string;
+  /** Behind `PORT-ID.` of the hosts of sandboxes' ports; null: the daemon does not listen yet. */
+  readonly sandboxDomain: () => string | null;
   /** Aborts when the server begins to close. */
   readonly closing: AbortSignal;
 }

@@ -28,9 +28,34 @@ export function sendCode(reply: FastifyReply, code: number, message: string): vo
   void reply.code(code).type("application/json").send(JSON.stringify({ code, message }));
 }
 
+/** Of what was sent in place of an id, as it is said again. */
+const SANDBOX_CHARACTERS_MAX = 64;
+
 /** What stands in for a sandbox that does not run: clients take this status for that, and no other. */
 export function sandboxGone(sandboxId: string, message = "The sandbox was not found") {
   return { message, sandboxId, code: 502 };
+}
+
+/** What stands in for a program inside that is not reached. */
+export function portError(
+  error: PerdureError,
+  { sandbox, port, status }: { sandbox: string; port: number; status: number },
+) {
+  const gone = sandboxGone(sandbox.slice(0, SANDBOX_CHARACTERS_MAX), portMessage(error));
+  return { ...gone, port, code: status };
+}
+
+function portMessage(error: PerdureError): string {
+  switch (error.code) {
+    case "agent_not_found":
+      return "The sandbox was not found";
+    case "agent_state":
+      return "The sandbox is paused";
+    case "port_refused":
+      return "The sandbox is running but port is not open";
+    default:
+      return messageOf(error);
+  }
 }
 
 export function messageOf({ message, hint }: PerdureError): string {

@@ -25,6 +25,8 @@ const networkSchema = z.looseObject({
   rules: z.record(z.string(), z.unknown()).nullish(),
   egressProxy: z.unknown().optional(),
   allow_internet_access: z.boolean().optional(),
+  /** Who may visit ports; default: everybody. */
+  allowPublicTraffic: z.boolean().nullish(),
 });
 
 export const createSchema = z.looseObject({

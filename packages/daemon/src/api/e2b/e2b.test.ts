@@ -1,13 +1,15 @@
 /** E2B's door without a VM: who is let in, what is refused and how that is said, and whatever else is sent. */
+import { once } from "node:events";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
-import { request as httpRequest } from "node:http";
+import { createServer, request as httpRequest } from "node:http";
 import type { IncomingHttpHeaders } from "node:http";
 import { connect } from "node:net";
-import type { Socket } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { WebSocket, WebSocketServer } from "ws";
 import { routes } from "@perdure/protocol";
 import type { CreatedKey, CreateKeyRequest } from "@perdure/protocol";
 import { openFakeSandboxes } from "../../../../../test/contract/api/fake-sandboxes.ts";
@@ -83,6 +85,8 @@ const api = (method: string, path: string, body?: unknown, apiKey = key) =>
   });
 
 interface Made {
+  readonly domain: string;
+  readonly trafficAccessToken: string;
   readonly sandboxID: string;
   readonly envdAccessToken: string;
 }
@@ -358,6 +362,137 @@ describe("a sandbox", () => {
       state: "running",
       lifecycle: { onTimeout: "pause", autoResume: true },
     });
+  });
+});
+
+describe("a port of a sandbox", () => {
+  const program = createServer((request, response) => {
+    response.end(JSON.stringify({ url: request.url, headers: request.headers }));
+  });
+  let port: string;
+
+  beforeAll(async () => {
+    program.listen(0, "127.0.0.1");
+    await once(program, "listening");
+    port = String((program.address() as AddressInfo).port);
+  });
+  afterAll(() => void program.close());
+
+  const visit = ({ sandboxID }: Made, headers: Record<string, string> = {}) =>
+    send("GET", "/page", {
+      headers: { "e2b-sandbox-id": sandboxID, "e2b-sandbox-port": port, ...headers },
+    });
+
+  it("is everybody's, by its host and by headers, unless its owner wants it otherwise", async () => {
+    const made = await create();
+    const detail = await api("GET", `/sandboxes/${made.sandboxID}`);
+    expect(made.domain).toBe(`localhost:${new URL(fake.url).port}`);
+    expect(detail.json()).toMatchObject({
+      domain: made.domain,
+      network: { allowPublicTraffic: true },
+    });
+    expect((await visit(made)).json()).toMatchObject({ url: "/page" });
+    const byHost = { headers: { host: `${port}-${made.sandboxID}.${made.domain}` } };
+    expect((await send("GET", "/page", byHost)).json()).toMatchObject({ url: "/page" });
+
+    const closed = await create({ network: { allowPublicTraffic: false } });
+    const refused = await visit(closed);
+    expect([refused.status, refused.json()]).toMatchObject([
+      401,
+      { code: 401, sandboxId: closed.sandboxID, port: Number(port) },
+    ]);
+    const token = closed.trafficAccessToken;
+    const wrong = [made.trafficAccessToken, closed.envdAccessToken, "", key];
+    for (const sent of wrong) {
+      expect((await visit(closed, { "e2b-traffic-access-token": sent })).status).toBe(401);
+    }
+    const seen = await visit(closed, { "e2b-traffic-access-token": token });
+    expect(seen.status).toBe(200);
+    expect(seen.text).not.toContain(token);
+    const hosted = { host: `${port}-${closed.sandboxID}.${closed.domain}` };
+    expect((await send("GET", "/page", { headers: hosted })).status).toBe(401);
+    const shown = { headers: { ...hosted, "e2b-traffic-access-token": token } };
+    expect((await send("GET", "/page", shown)).status).toBe(200);
+
+    const { sandbox } = (
+      JSON.parse((await api("POST", `/sandboxes/${closed.sandboxID}/fork`, {})).text) as {
+        sandbox: Made;
+      }[]
+    )[0] as { sandbox: Made };
+    expect((await visit(sandbox)).status).toBe(401);
+    expect((await visit(sandbox, { "e2b-traffic-access-token": token })).status).toBe(401);
+  });
+
+  it("is private where an agent was made by our own API", async () => {
+    const body = JSON.stringify({ name: "own" });
+    const headers = { "content-type": "application/json" };
+    await send("POST", "/v1/agents", { headers, body, socket: true });
+    const view = await send("GET", "/v1/agents/own", { socket: true });
+    const { id, portsPublic } = view.json() as { id: string; portsPublic: boolean };
+    expect(portsPublic).toBe(false);
+    const made = { sandboxID: id.slice("ag_".length) } as Made;
+    expect((await visit(made)).status).toBe(401);
+  });
+
+  it("that is not reached is 502 in the proxy's form, and a paused sandbox stays asleep", async () => {
+    const made = await create();
+    const gone = { headers: { "e2b-sandbox-id": "nobody", "e2b-sandbox-port": port } };
+    expect((await send("GET", "/", gone)).json()).toEqual({
+      ...{ message: "The sandbox was not found", sandboxId: "nobody" },
+      ...{ port: Number(port), code: 502 },
+    });
+    for (const sent of ["0", "70000", "x"]) {
+      const answer = await visit(made, { "e2b-sandbox-port": sent });
+      expect(answer.json()).toMatchObject({ code: 502, port: 0, sandboxId: made.sandboxID });
+    }
+    expect((await visit(made, { "e2b-sandbox-port": "1" })).json()).toEqual({
+      message: "The sandbox is running but port is not open",
+      ...{ sandboxId: made.sandboxID, port: 1, code: 502 },
+    });
+    expect((await api("POST", `/sandboxes/${made.sandboxID}/pause`)).status).toBe(204);
+    expect((await visit(made)).json()).toEqual({
+      message: "The sandbox is paused",
+      ...{ sandboxId: made.sandboxID, port: Number(port), code: 502 },
+    });
+    const byHost = { host: `${port}-${made.sandboxID}.${made.domain}` };
+    expect((await send("GET", "/", { headers: byHost })).json()).toMatchObject({
+      code: "agent_state",
+    });
+    expect((await api("GET", `/sandboxes/${made.sandboxID}`)).json()).toMatchObject({
+      state: "paused",
+    });
+    const keen = await create({ autoResume: { enabled: true } });
+    expect((await api("POST", `/sandboxes/${keen.sandboxID}/pause`)).status).toBe(204);
+    expect((await visit(keen)).status).toBe(200);
+    expect((await api("GET", `/sandboxes/${keen.sandboxID}`)).json()).toMatchObject({
+      state: "running",
+    });
+  });
+
+  it("takes a WebSocket by headers; what serves none answers as without the wish", async () => {
+    const sockets = new WebSocketServer({ port: 0, host: "127.0.0.1" });
+    await once(sockets, "listening");
+    sockets.on("connection", (peer) => peer.send("welcome"));
+    const made = await create();
+    const url = `ws${fake.url.slice("http".length)}/x`;
+    const named = { "e2b-sandbox-id": made.sandboxID };
+    const own = String((sockets.address() as AddressInfo).port);
+    const client = new WebSocket(url, { headers: { ...named, "e2b-sandbox-port": own } });
+    const [welcome] = (await once(client, "message")) as [Buffer];
+    expect(welcome.toString()).toBe("welcome");
+    client.close();
+    await once(client, "close");
+    for (const [headers, status] of [
+      [{ ...named, "e2b-sandbox-port": "1" }, 502],
+      [named, 401],
+      [{ host: "api.localhost" }, 401],
+      [{ host: "api.localhost", "x-api-key": key }, 404],
+    ] as const) {
+      const refused = new WebSocket(url, { headers });
+      const [error] = (await once(refused, "error")) as [Error];
+      expect(error.message).toContain(String(status));
+    }
+    await new Promise((closed) => sockets.close(closed));
   });
 });
 

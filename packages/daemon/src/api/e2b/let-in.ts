@@ -5,7 +5,7 @@ import type { AgentId } from "@perdure/protocol";
 import type { Agent } from "../../core/agent.ts";
 import { RefusalLimit } from "../refusal-limit.ts";
 import type { SignedPath } from "./access-token.ts";
-import type { Aim } from "./aim.ts";
+import type { Aim } from "../aim.ts";
 import type { Caller } from "./caller.ts";
 import type { E2bContext } from "./e2b-context.ts";
 import { sandboxGone } from "./e2b-error.ts";
@@ -20,7 +20,7 @@ const TRIED_AT_ONCE = 500;
 
 type Letting = (
   request: IncomingMessage,
-  aim: Extract<Aim, { kind: "sandbox" | "signed" }>,
+  aim: Extract<Aim, { kind: "services" | "signed" }>,
 ) => Promise<Admitted>;
 
 export function letIn({ state, tokens, clock }: E2bContext): Letting {

@@ -39,7 +39,7 @@ export function imageOf(templateId: string): string {
 }
 
 export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
-  const { commands, tokens, clock, closing } = context;
+  const { commands, clock, closing } = context;
 
   for (const route of [e2bRoutes.create, e2bRoutes.createV2]) {
     serve(route, { body: createSchema }, async ({ principal, tenant, body, reply }) => {
@@ -49,7 +49,7 @@ export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
       const owner = ownerOf(body);
       const view = await createSandbox({ tenant, name, templateId: body.templateID, owner });
       void reply.code(201);
-      return sandboxOf(view, tokens);
+      return sandboxOf(view, context);
     });
   }
 
@@ -87,7 +87,7 @@ export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
 
   serve(e2bRoutes.show, {}, async ({ principal, tenant, agent }) => {
     const view = await commands.show({ tenant, agent: await agent() });
-    return sandboxDetail(view, mayUse(principal, "use") ? tokens : null);
+    return sandboxDetail(view, context, mayUse(principal, "use"));
   });
 
   serve(e2bRoutes.kill, {}, async ({ tenant, agent }) => {
@@ -105,7 +105,7 @@ export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
       await comeUp(before, body.memory ?? true);
       const view = await extend(target, body.timeout);
       void reply.code(isRunning ? 200 : 201);
-      return sandboxOf(view, tokens);
+      return sandboxOf(view, context);
     });
   }
 
@@ -157,14 +157,15 @@ export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
     const names = Array.from({ length: body.count }, () => newName(context));
     assertMayName(principal, names);
     const target = { tenant, agent: await agent() };
-    const { end } = await commands.show(target);
+    const { end, portsPublic } = await commands.show(target);
     const owner = {
+      portsPublic,
       end: { afterMs: lengthMs(body.timeout), then: end?.then ?? "remove" } as const,
     };
     void reply.code(201);
     try {
       const forks = await commands.execute({ kind: "fork", ...target, names, owner });
-      return forks.map((fork) => ({ sandbox: sandboxOf(fork.agent, tokens) }));
+      return forks.map((fork) => ({ sandbox: sandboxOf(fork.agent, context) }));
     } catch (raised) {
       const error = toPerdureError(raised);
       if (error.code === "agent_not_found") throw error;
@@ -214,10 +215,11 @@ const manySchema = z.looseObject({
 });
 
 function ownerOf(body: z.output<typeof createSchema>): OwnerWish {
-  const { timeout, autoPause, autoResume, metadata, envVars } = body;
+  const { timeout, autoPause, autoResume, metadata, envVars, network } = body;
   return {
     end: { afterMs: lengthMs(timeout), then: autoPause === true ? "sleep" : "remove" },
     wakeOnTraffic: autoResume?.enabled ?? false,
+    portsPublic: network?.allowPublicTraffic ?? true,
     labels: metadata ?? {},
     env: envVars ?? {},
   };

@@ -2,7 +2,7 @@
 import type { AgentView } from "@perdure/protocol";
 import { MIB } from "@perdure/protocol";
 import type { GuestStats } from "../../core/ports/guest-link.ts";
-import type { AccessTokens } from "./access-token.ts";
+import type { E2bContext } from "./e2b-context.ts";
 import { sandboxIdOf } from "./sandbox-id.ts";
 
 /**
@@ -16,6 +16,8 @@ export const BASE_TEMPLATE = "base";
 
 /** Of an agent that has no end: the last moment that every client can read. */
 const NEVER = "9999-12-31T23:59:59.000Z";
+
+type Parts = Pick<E2bContext, "tokens" | "sandboxDomain">;
 
 export type SandboxState = "running" | "paused";
 
@@ -38,7 +40,7 @@ export function sandboxState({ state }: AgentView): SandboxState {
 }
 
 /** As create, connect and fork answer. */
-export function sandboxOf({ id, image }: AgentView, tokens: AccessTokens) {
+export function sandboxOf({ id, image }: AgentView, { tokens, sandboxDomain }: Parts) {
   return {
     templateID: image.name,
     sandboxID: sandboxIdOf(id),
@@ -46,7 +48,7 @@ export function sandboxOf({ id, image }: AgentView, tokens: AccessTokens) {
     envdVersion: ENVD_VERSION,
     envdAccessToken: tokens.of(id, "services"),
     trafficAccessToken: tokens.of(id, "traffic"),
-    domain: null,
+    domain: sandboxDomain(),
   };
 }
 
@@ -67,14 +69,19 @@ export function listedSandbox(view: AgentView) {
   };
 }
 
-/** @param tokens null: for a caller who may only look */
-export function sandboxDetail(view: AgentView, tokens: AccessTokens | null) {
-  const { id, end, wakeOnTraffic } = view;
+/** @param mayEnter whether the caller may more than look */
+export function sandboxDetail(
+  view: AgentView,
+  { tokens, sandboxDomain }: Parts,
+  mayEnter: boolean,
+) {
+  const { id, end, wakeOnTraffic, portsPublic } = view;
   return {
     ...listedSandbox(view),
-    ...(tokens === null ? {} : { envdAccessToken: tokens.of(id, "services") }),
-    domain: null,
+    ...(mayEnter ? { envdAccessToken: tokens.of(id, "services") } : {}),
+    domain: sandboxDomain(),
     allowInternetAccess: false,
+    network: { allowPublicTraffic: portsPublic },
     lifecycle: { onTimeout: end?.then === "remove" ? "kill" : "pause", autoResume: wakeOnTraffic },
   };
 }

@@ -19,7 +19,7 @@ import { z } from "zod";
 import { untilGone } from "../gone.ts";
 import { parse } from "../parse.ts";
 import { Accounts } from "./account.ts";
-import type { Aim } from "./aim.ts";
+import type { Aim } from "../aim.ts";
 import { callerKey, userIn } from "./caller.ts";
 import type { Caller } from "./caller.ts";
 import type { E2bContext } from "./e2b-context.ts";
@@ -45,10 +45,10 @@ declare module "fastify" {
 
 export interface Services {
   readonly server: FastifyInstance;
-  handle(request: IncomingMessage, response: ServerResponse, aim: ServiceAim): void;
+  handle(request: IncomingMessage, response: ServerResponse, aim: InsideAim): void;
 }
 
-export type ServiceAim = Extract<Aim, { kind: "sandbox" | "signed" }>;
+type InsideAim = Extract<Aim, { kind: "services" | "signed" }>;
 
 const fileQuerySchema = z.looseObject({
   path: z.string().default(""),
@@ -60,7 +60,7 @@ export function createServices(
   observe: (server: FastifyInstance, send: typeof sendFileError) => void,
 ): Services {
   const { commands, clock, closing } = context;
-  const aims = new WeakMap<IncomingMessage, ServiceAim>();
+  const aims = new WeakMap<IncomingMessage, InsideAim>();
   const accounts = new Accounts(commands, clock);
   const files = new FileTransfer(context, accounts);
   const server = Fastify({ exposeHeadRoutes: false, return503OnClosing: false });

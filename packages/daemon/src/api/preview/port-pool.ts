@@ -19,6 +19,8 @@ export interface PortKey {
   /** As it is when the request comes. */
   readonly generation: number;
   readonly port: number;
+  /** Whether the agent is woken for it. */
+  readonly wakes: boolean;
   /** Names a request that gets a connection of its own, which serves no other. */
   readonly own?: number;
 }

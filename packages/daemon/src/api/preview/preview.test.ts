@@ -18,7 +18,7 @@ import { sampleAgent } from "../../../../../test/contract/state-store-sample.ts"
 import { createSystemClock } from "../../clock.ts";
 import type { PortFacts } from "../../core/agent.ts";
 import { ApiKeys } from "../api-keys.ts";
-import { portOfHost } from "./port-host.ts";
+import { portOfHost } from "../port-host.ts";
 
 const TOKEN = "pt_0123456789abcdef0123456789abcdef0123456789abcdef";
 const MIB = 1024 * 1024;

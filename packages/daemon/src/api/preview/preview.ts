@@ -1,14 +1,13 @@
 /**
- * Preview hosts: `<port>-<id>.<domain>` on the daemon's TCP listener is a program's port inside, for HTTP/1.1 and
- * WebSockets. A host of its own for each port, so that no page from inside is of the origin of `/v1`.
+ * Programs' ports inside, for HTTP/1.1 and WebSockets on the daemon's TCP listener: by a preview host of its own for
+ * each port, `<port>-<id>.<domain>`, so that no page from inside is of the origin of `/v1`; or by E2B's headers (aim.ts).
  *
  * Node's own server and client speak HTTP at either end; between them are streams, so what is held of a body is what
  * sockets and windows hold. A request wakes the agent, and keeps it awake until the head of its answer; after that what
  * passes does (core/port.ts).
  */
-import { request as httpRequest, ServerResponse } from "node:http";
-import type { ClientRequest, IncomingMessage, RequestOptions } from "node:http";
-import type { Socket } from "node:net";
+import { request as httpRequest } from "node:http";
+import type { ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream";
 import { PerdureError } from "@perdure/protocol";
@@ -16,10 +15,11 @@ import type { ErrorCode } from "@perdure/protocol";
 import type { Agent } from "../../core/agent.ts";
 import type { Commands } from "../../core/command.ts";
 import type { StateStore } from "../../core/ports/state-store.ts";
+import type { PortAim } from "../aim.ts";
+import { portError } from "../e2b/e2b-error.ts";
+import type { Upgrade } from "../upgrade.ts";
 import { answerHeaders, requestHeaders } from "./header.ts";
 import { PortDuplex } from "./port-duplex.ts";
-import { portOfHost } from "./port-host.ts";
-import type { PortTarget } from "./port-host.ts";
 import { PortPool } from "./port-pool.ts";
 import type { PortRequest } from "./port-pool.ts";
 import { admit, TOKEN_COOKIE, withoutToken } from "./visitor.ts";
@@ -39,8 +39,6 @@ export interface PreviewOptions {
   readonly commands: Pick<Commands, "connect">;
   readonly state: Pick<StateStore, "agent">;
   readonly doorkeeper: Doorkeeper;
-  /** In lower case. */
-  readonly domain: string;
   readonly answerMs?: number;
   readonly log: (entry: {
     method: string;
@@ -56,9 +54,8 @@ export interface PreviewOptions {
 interface Visit {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  readonly target: PortTarget;
-  /** Of an upgrade: the connection, and what came behind the request. */
-  readonly upgrade: { readonly socket: Socket; readonly head: Buffer } | null;
+  readonly aim: PortAim;
+  readonly upgrade: Upgrade | null;
   by: string;
   code?: ErrorCode;
 }
@@ -74,33 +71,13 @@ export class Preview {
     this.#pool = new PortPool(options.commands);
   }
 
-  /** Whether the request was for a preview host: then it is served. */
-  takes(request: IncomingMessage, response: ServerResponse): boolean {
-    return this.#begin(request, response, null);
-  }
-
-  /** As `takes`, of one that asks for a WebSocket. */
-  takesUpgrade(request: IncomingMessage, socket: Socket, head: Buffer): boolean {
-    if (portOfHost(request.headers.host, this.#options.domain) === null) return false;
-    const response = new ServerResponse(request);
-    socket.on("error", () => socket.destroy());
-    response.shouldKeepAlive = false;
-    response.assignSocket(socket);
-    response.once("finish", () => {
-      if (!this.#upgraded.has(socket)) socket.destroySoon();
-    });
-    return this.#begin(request, response, { socket, head });
-  }
-
-  close(): void {
-    this.#pool.destroy();
-    for (const socket of this.#upgraded) socket.destroy();
-  }
-
-  #begin(request: IncomingMessage, response: ServerResponse, upgrade: Visit["upgrade"]): boolean {
-    const target = portOfHost(request.headers.host, this.#options.domain);
-    if (target === null) return false;
-    const visit: Visit = { request, response, target, upgrade, by: "nobody" };
+  serve(
+    request: IncomingMessage,
+    response: ServerResponse,
+    aim: PortAim,
+    upgrade: Upgrade | null,
+  ): void {
+    const visit: Visit = { request, response, aim, upgrade, by: "nobody" };
     const startedMs = performance.now();
     response.once("close", () => {
       this.#options.log({
@@ -116,22 +93,28 @@ export class Preview {
     this.#serve(visit).catch((error: unknown) => {
       refuse(visit, PerdureError.from(error));
     });
-    return true;
+  }
+
+  close(): void {
+    this.#pool.destroy();
+    for (const socket of this.#upgraded) socket.destroy();
   }
 
   async #serve(visit: Visit): Promise<void> {
-    const { request, response, target } = visit;
-    const agent = await this.#options.state.agent(target.agent);
+    const { request, response, aim } = visit;
+    const agent = aim.agent === null ? null : await this.#options.state.agent(aim.agent);
     const found = agent?.state === "removed" ? null : agent;
-    const visitor = await admit(request, found, target.port, this.#options.doorkeeper);
+    if (found === null && aim.sandbox !== null) throw nobody();
+    const visitor = await admit(request, found, aim.port, this.#options.doorkeeper);
     visit.by = visitor.id;
-    if (found === null) throw new PerdureError("agent_not_found", "No agent has this id");
+    if (found === null) throw nobody();
     const path = withoutToken(request.url ?? "/");
     if (!path.startsWith("/") && path !== "*") {
       throw new PerdureError("bad_request", "Cannot visit an address that is no path");
     }
     const isPage = request.method === "GET" || request.method === "HEAD";
-    if (visitor.fromQuery !== null && visit.upgrade === null && isPage) {
+    const isOwnHost = aim.sandbox === null;
+    if (visitor.fromQuery !== null && isOwnHost && visit.upgrade === null && isPage) {
       // Only of this host: no `//other.example` may be made of the path.
       const location = path.replace(/^[/\\]+/, "/");
       const secure = "encrypted" in request.socket ? "; Secure" : "";
@@ -149,10 +132,10 @@ export class Preview {
 
   /** `fresh`: over a connection of its own. One that waited may be closed by the program just now. */
   #pass(visit: Visit, agent: Agent, path: string, fresh: boolean): void {
-    const { request, response, target, upgrade } = visit;
-    const { tenant, id, generation } = agent;
+    const { request, response, aim, upgrade } = visit;
+    const { tenant, id, generation, wakeOnTraffic: wakes = true } = agent;
     const own = fresh ? { own: ++this.#visits } : {};
-    const portKey = { tenant, agent: id, generation, port: target.port, ...own };
+    const portKey = { tenant, agent: id, generation, port: aim.port, wakes, ...own };
     const wanted: RequestOptions & PortRequest = {
       agent: this.#pool,
       portKey,
@@ -164,7 +147,7 @@ export class Preview {
     const passed = httpRequest(wanted);
     const answerMs = this.#options.answerMs ?? ANSWER_MS_DEFAULT;
     const late = setTimeout(() => {
-      const message = `Nothing on port ${target.port} answered within ${answerMs} ms`;
+      const message = `Nothing on port ${aim.port} answered within ${answerMs} ms`;
       passed.destroy(new PerdureError("guest_timeout", message));
     }, answerMs);
     let leave = (): void => undefined;
@@ -264,7 +247,9 @@ function refuse(visit: Visit, error: PerdureError): void {
   }
   if (response.destroyed) return;
   const { retryAfterMs } = error.details;
-  response.writeHead(GATEWAY_CODES.has(error.code) ? 502 : error.status, {
+  const { sandbox, port } = visit.aim;
+  const status = GATEWAY_CODES.has(error.code) ? 502 : error.status;
+  response.writeHead(status, {
     "content-type": "application/json; charset=utf-8",
     "cache-control": "no-store",
     ...(typeof retryAfterMs === "number"
@@ -273,7 +258,12 @@ function refuse(visit: Visit, error: PerdureError): void {
     // What is left of the request is not read.
     connection: "close",
   });
-  response.end(JSON.stringify(error));
+  const body = sandbox === null ? error : portError(error, { sandbox, port, status });
+  response.end(JSON.stringify(body));
+}
+
+function nobody(): PerdureError {
+  return new PerdureError("agent_not_found", "No agent has this id");
 }
 
 function isCut(error: unknown): boolean {

@@ -4,27 +4,33 @@
  *
  * - `x-perdure-token: TOKEN` or `KEY`, or `authorization: Bearer KEY` (only what is a key of ours);
  * - `?perdure_token=TOKEN` once: it becomes a cookie of that host alone, and the address loses it;
- * - a browser's WebSocket may send its key as a subprotocol.
+ * - a browser's WebSocket may send its key as a subprotocol;
+ * - clients of E2B send the agent's traffic token, of all its ports, as `e2b-traffic-access-token`.
  *
  * None of it is passed on to the program inside.
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { keyOfProtocols, PerdureError, scopes } from "@perdure/protocol";
+import { isPublic } from "../../core/agent.ts";
 import type { Agent } from "../../core/agent.ts";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { ApiKeys } from "../api-keys.ts";
+import type { AccessTokens } from "../e2b/access-token.ts";
 import { principalOf } from "../principal.ts";
 import type { Reach } from "../reach.ts";
 import type { RefusalLimit } from "../refusal-limit.ts";
 
 export const TOKEN_HEADER = "x-perdure-token";
+/** E2B's. */
+export const TRAFFIC_HEADER = "e2b-traffic-access-token";
 export const TOKEN_QUERY = "perdure_token";
 export const TOKEN_COOKIE = "perdure_token";
 const KEY_START = "pdk_";
 const KEY_PROTOCOL_START = "perdure.key.";
 
 export interface Doorkeeper {
+  readonly tokens: AccessTokens;
   readonly keys: ApiKeys;
   readonly reach: Reach;
   readonly clock: Clock;
@@ -45,10 +51,13 @@ export async function admit(
   request: IncomingMessage,
   agent: Agent | null,
   port: number,
-  { keys, reach, clock, limit }: Doorkeeper,
+  { keys, tokens, reach, clock, limit }: Doorkeeper,
 ): Promise<Visitor> {
   const facts = agent?.ports?.[port];
-  if (facts?.public === true) return { id: "public", fromQuery: null };
+  if (agent !== null && isPublic(agent, port)) return { id: "public", fromQuery: null };
+  const traffic = request.headers[TRAFFIC_HEADER];
+  if (agent !== null && typeof traffic === "string" && tokens.isRight(agent.id, "traffic", traffic))
+    return { id: "token", fromQuery: null };
   const { header, query, cookie } = credentialsOf(request);
   for (const token of [header, query, cookie]) {
     if (token === null || token.startsWith(KEY_START)) continue;
@@ -130,6 +139,7 @@ export function withoutToken(url: string): string {
 export function withoutCredentials(name: string, value: string): string | null {
   switch (name) {
     case TOKEN_HEADER:
+    case TRAFFIC_HEADER:
       return null;
     case "authorization":
       return /^Bearer +pdk_/i.test(value) ? null : value;

@@ -13,9 +13,14 @@ export interface PortTarget {
  * @returns null where it is no preview host
  */
 export function portOfHost(host: string | undefined, domain: string): PortTarget | null {
-  const name = (host ?? "")
+  const name = nameOfHost(host);
+  return name.endsWith(`.${domain}`) ? portOfLabel(name.slice(0, -domain.length - 1)) : null;
+}
+
+/** In lower case, without a port and the dot of the root; empty where there is none. */
+export function nameOfHost(host: string | undefined): string {
+  return (host ?? "")
     .toLowerCase()
     .replace(/:[0-9]*$/, "")
     .replace(/\.$/, "");
-  return name.endsWith(`.${domain}`) ? portOfLabel(name.slice(0, -domain.length - 1)) : null;
 }
