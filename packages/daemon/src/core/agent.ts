@@ -117,8 +117,9 @@ export interface Agent {
 }
 
 /** Whether everybody may visit the port. */
-export function isPublic({ ports, portsPublic = false }: Agent, port: number): boolean {
-  return ports?.[port]?.public ?? portsPublic;
+export function isPublic({ ports = {}, portsPublic = false }: Agent, port: number): boolean {
+  const facts: PortFacts | undefined = ports[port];
+  return facts?.public ?? portsPublic;
 }
 
 /** When a sleeping agent is woken by itself; null: it is not. */
