@@ -14,6 +14,7 @@ export const reportVariable = "PERDURE_TEST_REPORT";
 
 /** As much of each text of an error, and as many errors of one test. */
 const linesMax = 15;
+const columnsMax = 400;
 const errorsMax = 3;
 
 export interface TestReport {
@@ -106,5 +107,6 @@ function beginning(text: string): string {
     .split("\n")
     .filter((line) => !/^ +at (.*\/node_modules\/(vite|vitest)\/|new Promise \()/.test(line))
     .slice(0, linesMax)
+    .map((line) => line.slice(0, columnsMax))
     .join("\n");
 }

@@ -6,6 +6,7 @@ import { constants } from "node:os";
 import { goesOn, PerdureError } from "@perdure/sdk";
 import type { Exit, Output, ProcessHandle } from "@perdure/sdk";
 import { EXEC_FAILED } from "./exit-code.ts";
+import { write } from "./output.ts";
 import { forwardStdin } from "./stdin.ts";
 
 export interface FollowOptions {
@@ -35,7 +36,7 @@ export async function follow(handle: ProcessHandle, options: FollowOptions): Pro
   });
   try {
     for await (const event of handle.output({ offset: options.offset, signal: gaveUp.signal })) {
-      await (options.json ? writeTo("stdout", eventLine(event)) : show(handle, event));
+      await (options.json ? write(process.stdout, eventLine(event)) : show(handle, event));
       cut ||= event.type === "cut" && options.started;
       if (event.type === "exit") return exitCode(event, options.json) || (cut ? EXEC_FAILED : 0);
       if (event.type === "interrupted") return EXEC_FAILED;
@@ -55,15 +56,18 @@ export async function follow(handle: ProcessHandle, options: FollowOptions): Pro
 async function show(handle: ProcessHandle, event: Output): Promise<void> {
   switch (event.type) {
     case "output":
-      return writeTo(event.stream, event.bytes);
+      return write(process[event.stream], event.bytes);
     case "cut":
-      return writeTo("stderr", `perdure: ${event.to - event.from} bytes of output are not kept\n`);
+      return write(
+        process.stderr,
+        `perdure: ${event.to - event.from} bytes of output are not kept\n`,
+      );
     case "interrupted": {
       const line = `perdure: agent "${handle.agent}" is out of reach: ${event.reason}\n`;
       const hint = goesOn(event)
         ? again(handle, event.offset)
         : `\`perdure processes ${handle.agent}\` shows what runs in it now; this may have ended.`;
-      return writeTo("stderr", `${line}Hint: ${hint}\n`);
+      return write(process.stderr, `${line}Hint: ${hint}\n`);
     }
     case "exit":
       return;
@@ -83,15 +87,6 @@ function eventLine(event: Output): string {
   if (event.type !== "output") return `${JSON.stringify(event)}\n`;
   const { bytes, ...rest } = event;
   return `${JSON.stringify({ ...rest, data: Buffer.from(bytes).toString("base64") })}\n`;
-}
-
-function writeTo(stream: "stdout" | "stderr", data: Uint8Array | string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    process[stream].write(data, (error) => {
-      if (error == null) resolve();
-      else reject(error);
-    });
-  });
 }
 
 function isBrokenPipe(error: unknown): boolean {

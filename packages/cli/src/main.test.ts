@@ -185,6 +185,15 @@ describe("export and import", () => {
 });
 
 describe("agents", () => {
+  it("are all listed to whom takes the list slowly", async () => {
+    const settings = { image: "debian", onCrash: "checkpoint" } as const;
+    const shape = { memoryBytes: 2 ** 29, cpus: 1, diskBytes: 2 ** 33 };
+    const create = { kind: "create", tenant: "default", ...settings, shape } as const;
+    for (let at = 0; at < 2000; at++) await commands.execute({ ...create, name: `a${at}` });
+    // More than is on its way between two processes.
+    expect(json(await data(["list", "--json"]))).toHaveLength(2000);
+  });
+
   it("takes an agent through its life, in words", async () => {
     expect(await data(["create", "a1", "--memory", "1G", "--disk", "16G"])).toBe(
       'Agent "a1" is awake: 1 GiB memory, 1 CPU, 16 GiB disk\n',

@@ -6,6 +6,7 @@ import { inWords } from "./error-words.ts";
 import { separateProgram } from "./exec-arguments.ts";
 import { failureCode } from "./exit-code.ts";
 import { localError } from "@perdure/sdk/local-error";
+import { flushed } from "./output.ts";
 import { createProgram } from "./program.ts";
 
 const argv = process.argv.slice(2);
@@ -23,6 +24,7 @@ try {
 } catch (error) {
   fail(error);
 }
+await flushed(process.stdout, process.stderr);
 // stdin or a connection may still be open.
 process.exit();
 
@@ -42,5 +44,5 @@ function fail(error: unknown): void {
 function outputFailed(error: NodeJS.ErrnoException): void {
   if (error.code === "EPIPE") return;
   fail(localError("write the output", error));
-  process.exit();
+  void flushed(process.stderr).then(() => process.exit());
 }

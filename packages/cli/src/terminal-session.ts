@@ -6,6 +6,7 @@ import { createDetachKeys } from "./detach-keys.ts";
 import { EXEC_FAILED } from "./exit-code.ts";
 import { takeTerminal, terminalSize } from "./local-terminal.ts";
 import type { LocalTerminal } from "./local-terminal.ts";
+import { write } from "./output.ts";
 
 export interface TerminalSessionOptions {
   /** Whether stdin is typed on it. */
@@ -58,10 +59,13 @@ async function show(attachment: Attachment): Promise<End> {
   for await (const event of attachment) {
     switch (event.type) {
       case "output":
-        await write(event.bytes);
+        await write(process.stdout, event.bytes);
         break;
       case "cut":
-        await write(`\r\n[${event.to - event.from} bytes of output are not kept]\r\n`);
+        await write(
+          process.stdout,
+          `\r\n[${event.to - event.from} bytes of output are not kept]\r\n`,
+        );
         break;
       case "exit":
       case "interrupted":
@@ -158,15 +162,6 @@ function leaveOnSignals(leave: (left: Left) => void): () => void {
   return () => {
     for (const [name, listener] of listeners) process.off(name, listener);
   };
-}
-
-function write(data: Uint8Array | string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    process.stdout.write(data, (error) => {
-      if (error == null) resolve();
-      else reject(error);
-    });
-  });
 }
 
 function isBrokenPipe(error: unknown): boolean {
