@@ -18,10 +18,10 @@ export default defineConfig({
           ],
           // One core fewer, which is vitest's own choice, is one worker where there are two.
           maxWorkers: Math.max(2, availableParallelism() - 1),
-          testTimeout: 60_000,
-          // Hooks make what tests stand on; on a busy host they need as long.
-          hookTimeout: 60_000,
-          expect: { poll: { timeout: 30_000 } },
+          // Deadlines are for what hangs: a busy host takes tens of times as long as a quiet one.
+          testTimeout: 120_000,
+          hookTimeout: 120_000,
+          expect: { poll: { timeout: 60_000 } },
         },
       },
       {

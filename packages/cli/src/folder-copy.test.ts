@@ -64,11 +64,11 @@ it("a copy whose caller was killed leaves no program inside, and nothing of what
     const [draft] = readdirSync(inside);
     return draft !== undefined && existsSync(join(inside, draft, "big"));
   };
-  await expect.poll(begun, { timeout: 30_000, interval: 10 }).toBe(true);
+  await expect.poll(begun, { interval: 10 }).toBe(true);
   child.kill("SIGKILL");
   await once(child, "exit");
   const running = async (): Promise<boolean[]> =>
     (await perdure.processes("a1")).map((one) => one.running);
-  await expect.poll(running, { timeout: 20_000 }).toEqual([false]);
+  await expect.poll(running).toEqual([false]);
   expect(readdirSync(inside)).toEqual([]);
 });

@@ -956,11 +956,7 @@ describe("daemon", () => {
       stdio: "inherit",
     });
     const exited = once(child, "exit");
-    await expect
-      .poll(async () => (await run(["daemon", "status", "--home", home()])).code, {
-        timeout: 20_000,
-      })
-      .toBe(0);
+    await expect.poll(async () => (await run(["daemon", "status", "--home", home()])).code).toBe(0);
     child.kill("SIGTERM");
     expect(await exited).toEqual([0, null]);
     const failing = await run(["serve", "--home", home()], { env: { FAKE_DAEMON_FAILS: "1" } });

@@ -20,7 +20,7 @@ function perdured(...args: string[]): { status: number | null; stderr: string } 
     env: { ...process.env, NODE_OPTIONS: "", PERDURE_SOCKET: "", PERDURE_HOME: folder },
     stdio: ["ignore", "ignore", "pipe"],
     encoding: "utf8",
-    timeout: 20_000,
+    timeout: 50_000,
     killSignal: "SIGKILL",
   });
   return { status, stderr };

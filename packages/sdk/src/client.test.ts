@@ -63,10 +63,14 @@ describe("errors", () => {
   });
 
   it("tells a cut connection from a daemon that is not there", async () => {
-    commands.execute = () => new Promise(() => undefined);
+    const begun = Promise.withResolvers<undefined>();
+    commands.execute = () => {
+      begun.resolve(undefined);
+      return new Promise(() => undefined);
+    };
     const sleeping = perdure.sleep("a1");
     const refused = expect(sleeping).rejects.toMatchObject({ code: "interrupted", retry: "check" });
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await begun.promise;
     await fake.close();
     await refused;
   });
@@ -208,12 +212,15 @@ describe("processes", () => {
 
   it("says interrupted at a sleep: as an event to a reader, as an error to a waiter", async () => {
     const process = await perdure.exec("a1", ["sleep", "60"]);
+    const original = commands.output.bind(commands);
+    let readers = 0;
+    commands.output = (...call) => original(...call).finally(() => (readers += 1));
     const events: Promise<Output[]> = all(process.output());
     const waiting = expect(process.wait()).rejects.toMatchObject({
       code: "interrupted",
       details: { reason: "sleep", offset: 0 },
     });
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await expect.poll(() => readers).toBe(2);
     await perdure.sleep("a1");
     await waiting;
     expect(await events).toEqual([{ type: "interrupted", reason: "sleep", offset: 0 }]);
@@ -339,7 +346,7 @@ describe("events", () => {
     await fake.close();
     await append("failed", "paused");
     fake = await openFakeServer(join(folder, "run", "perdure.sock"), folder, { state });
-    await expect.poll(() => seen.length, { timeout: 20_000 }).toBe(4);
+    await expect.poll(() => seen.length).toBe(4);
     await append("resumed", "removed");
     await following;
     expect(seen).toEqual([

@@ -68,7 +68,7 @@ export async function startFakeProcess(number: number, request: Exec): Promise<F
       notify();
     });
   }
-  child.stdin?.on("error", () => undefined);
+  for (const stream of [child.stdin, child.stdio[3]]) stream?.on("error", () => undefined);
   const timer =
     request.timeoutMs === undefined
       ? undefined

@@ -13,19 +13,23 @@ export class Typist {
   readonly ended: Promise<number | null>;
   readonly #child: ChildProcess;
   #changed = Promise.withResolvers<undefined>();
+  #isOver = false;
 
   constructor(argv: readonly string[], env: NodeJS.ProcessEnv, size = [24, 80]) {
     this.#child = spawn("python3", [program, ...size.map(String), ...argv], {
       env,
       stdio: ["pipe", "pipe", "inherit", "pipe"],
     });
-    this.#child.stdin?.on("error", () => undefined);
+    for (const stream of [this.#child.stdin, this.#child.stdio[3]]) {
+      stream?.on("error", () => undefined);
+    }
     this.#child.stdout?.setEncoding("utf8").on("data", (chunk: string) => {
       this.shown += chunk;
       this.#notify();
     });
     this.ended = new Promise((resolve) => {
       this.#child.once("close", (code) => {
+        this.#isOver = true;
         resolve(code);
         this.#notify();
       });
@@ -50,7 +54,7 @@ export class Typist {
     for (;;) {
       const found = wanted.exec(this.shown);
       if (found !== null) return found;
-      if (this.#child.exitCode !== null || this.#child.signalCode !== null) {
+      if (this.#isOver) {
         throw new Error(`Ended without ${String(wanted)}:\n${this.shown}`);
       }
       await this.#changed.promise;

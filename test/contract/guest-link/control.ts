@@ -165,10 +165,12 @@ export function controlTests(rig: GuestLinkRig): void {
     test("a frozen workload stands still and goes on after the thaw", async (context) => {
       rig.needs(context, "freeze");
       const link = await rig.letOut();
-      const { process } = await link.exec(rig.shell("echo first; sleep 0.5; echo thawed"));
+      const { process } = await link.exec({ ...rig.shell(""), argv: ["/bin/cat"], stdin: true });
+      await link.writeStdin(process, Buffer.from("first\n"), false);
       await logged(link, process, 6);
       await link.freeze(DEADLINE_MS);
       expect((await link.info(DEADLINE_MS)).frozen).toBe(true);
+      await link.writeStdin(process, Buffer.from("thawed\n"), true);
       await new Promise((resolve) => setTimeout(resolve, 1000));
       const frozen = (await link.processes()).find((view) => view.process === process);
       expect(frozen).toMatchObject({ running: true, logEnd: 6 });

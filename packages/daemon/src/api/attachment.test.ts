@@ -13,14 +13,13 @@ import type { FakeServer } from "../../../../test/contract/api/fake-server.ts";
 import { createRawClient } from "../../../../test/contract/api/raw-client.ts";
 import type { RawClient } from "../../../../test/contract/api/raw-client.ts";
 
-const PING_MS = 200;
 let folder: string;
 let fake: FakeServer;
 let client: RawClient;
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), "perdure-attach-"));
-  fake = await openFakeServer(join(folder, "run", "perdure.sock"), folder, { pingMs: PING_MS });
+  fake = await openFakeServer(join(folder, "run", "perdure.sock"), folder);
   client = createRawClient(fake.socketPath);
   await client.post("/v1/agents", { name: "a1" });
 });
@@ -45,6 +44,13 @@ function attach(process: number, query = ""): Promise<AttachClient> {
 const running = async (): Promise<unknown> =>
   ((await client.send("GET", "/v1/agents/a1/processes")).json() as { processes: object[] })
     .processes[0];
+
+/** Once in a second: on a host that does much else an answer takes some time. */
+async function pingOften(): Promise<void> {
+  const { commands, socketPath } = fake;
+  await fake.close();
+  fake = await openFakeServer(socketPath, folder, { commands, pingMs: 1_000 });
+}
 
 /** Output without end; counts what was asked for. */
 function endlessOutput(): { produced: number; ended: boolean } {
@@ -72,10 +78,7 @@ function endlessOutput(): { produced: number; ended: boolean } {
 async function still(value: () => number): Promise<number> {
   let before = -1;
   await expect
-    .poll(() => value() === before || ((before = value()), false), {
-      interval: 150,
-      timeout: 20_000,
-    })
+    .poll(() => value() === before || ((before = value()), false), { interval: 150 })
     .toBe(true);
   return before;
 }
@@ -155,18 +158,22 @@ describe("back-pressure", () => {
     const counts = endlessOutput();
     const attached = await attach(1, "window=5000");
     const received = () => attached.output().length;
+    await expect.poll(received).toBe(5000);
     expect(await still(received)).toBe(5000);
     expect(counts.produced).toBe(65_536);
     attached.send({ type: "credit", bytes: 100 });
+    await expect.poll(received).toBe(5100);
     expect(await still(received)).toBe(5100);
     // Credit beyond the window is none.
     attached.send({ type: "credit", bytes: 1_000_000 });
+    await expect.poll(received).toBe(10_100);
     expect(await still(received)).toBe(10_100);
     attached.socket.terminate();
     await expect.poll(() => counts.ended).toBe(true);
   });
 
   it("C1A a client that stops reading costs a bounded amount, harms nobody else, and is cut", async () => {
+    await pingOften();
     const counts = endlessOutput();
     const stuck = await openRawAttachment(fake.socketPath, pathOf(1));
     stuck.pause();
@@ -175,7 +182,7 @@ describe("back-pressure", () => {
     const other = await client.send("GET", "/v1/health");
     expect(other.status).toBe(200);
     // It answers no ping.
-    await expect.poll(() => counts.ended, { timeout: 20_000 }).toBe(true);
+    await expect.poll(() => counts.ended).toBe(true);
     stuck.destroy();
   });
 
@@ -314,13 +321,14 @@ describe("a client that does not keep to it", () => {
   });
 
   it("is cut where it answers no ping, and another is not", async () => {
+    await pingOften();
     const process = await exec(["sleep", "60"]);
     const silent = await openAttachment(fake.socketPath, pathOf(process), { autoPong: false });
     const good = await attach(process);
     let pings = 0;
     good.socket.on("ping", () => (pings += 1));
     expect(await silent.closed).toBe(1006);
-    await expect.poll(() => pings).toBeGreaterThan(4);
+    await expect.poll(() => pings).toBeGreaterThan(2);
     expect(good.socket.readyState).toBe(good.socket.OPEN);
   });
 

@@ -28,9 +28,7 @@ async function start(): Promise<void> {
   daemon = spawn(process.execPath, [program, "--home", folder, "--socket", socketPath], {
     stdio: ["ignore", "inherit", "inherit"],
   });
-  await expect
-    .poll(() => send("GET", "/v1/health").catch(() => null), { timeout: 30_000 })
-    .not.toBeNull();
+  await expect.poll(() => send("GET", "/v1/health").catch(() => null)).not.toBeNull();
 }
 
 async function kill(): Promise<void> {
@@ -77,7 +75,7 @@ it("says that it is not known how a request ended that a killed daemon had begun
   await send("POST", "/v1/agents", undefined, { name: "a1" });
   const path = "/v1/agents/a1/checkpoint";
   const cut = expect(send("POST", path, "k", { name: "never-ends" })).rejects.toThrow();
-  await expect.poll(() => existsSync(join(folder, "begun")), { timeout: 30_000 }).toBe(true);
+  await expect.poll(() => existsSync(join(folder, "begun"))).toBe(true);
   await kill();
   await cut;
   await start();

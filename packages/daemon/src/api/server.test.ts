@@ -468,18 +468,33 @@ describe("processes", () => {
 
   it("says interrupted when the agent sleeps, and when the daemon closes", async () => {
     const process = await exec("sh", "-c", "printf abc; sleep 60");
-    const first = send("GET", outputPath(process));
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    /** Reads to the end; resolves to how, once what was printed so far is read. */
+    const reading = async () => {
+      const response = await open("GET", outputPath(process));
+      response.setEncoding("utf8");
+      let said = "";
+      const ended = new Promise<string>((resolve) => response.once("end", () => resolve(said)));
+      await new Promise<void>((resolve) => {
+        response.on("data", (chunk: string) => {
+          said += chunk;
+          const bytes = lines(said.slice(0, said.lastIndexOf("\n") + 1)).map(({ data }) =>
+            Buffer.from(String(data), "base64").toString(),
+          );
+          if (bytes.join("").startsWith("abc")) resolve();
+        });
+      });
+      return { end: ended.then((text) => lines(text).at(-1)) };
+    };
+    const first = await reading();
     await send("POST", "/v1/agents/a1/sleep");
-    expect(lines((await first).text).at(-1)).toEqual({
+    expect(await first.end).toEqual({
       type: "interrupted",
       reason: "sleep",
       offset: 3,
     });
-    const second = send("GET", outputPath(process));
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    const second = await reading();
     await server.close();
-    expect(lines((await second).text).at(-1)).toEqual({
+    expect(await second.end).toEqual({
       type: "interrupted",
       reason: "daemon",
       offset: 3,
@@ -586,17 +601,20 @@ describe("files", () => {
 
   it("leaves nothing of an upload whose sender went away", async () => {
     let failure: unknown;
+    const begun = Promise.withResolvers<undefined>();
     const original = commands.writeFile.bind(commands);
-    commands.writeFile = (target, bytes) =>
-      original(target, bytes).catch((error: unknown) => {
+    commands.writeFile = (target, bytes) => {
+      begun.resolve(undefined);
+      return original(target, bytes).catch((error: unknown) => {
         failure = error;
         throw error;
       });
+    };
     const headers = { "content-length": "1000" };
     const request = httpRequest({ socketPath, method: "PUT", path, headers });
     request.on("error", () => undefined);
     request.write("x".repeat(500));
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await begun.promise;
     request.destroy();
     await expect.poll(() => failure).toMatchObject({ code: "cancelled" });
     expect(expectTyped(await send("GET", path))).toBe("path_not_found");
@@ -817,9 +835,11 @@ describe("an idempotency key", () => {
 
   it("joins one that is under way, though the first client went away", async () => {
     await post("/v1/agents", { name: "a1" });
+    const begun = Promise.withResolvers<undefined>();
     const gate = Promise.withResolvers<undefined>();
     const original = commands.execute.bind(commands);
     commands.execute = async (command) => {
+      begun.resolve(undefined);
       await gate.promise;
       return original(command);
     };
@@ -829,7 +849,7 @@ describe("an idempotency key", () => {
     const lost = httpRequest({ socketPath, method: "POST", path, headers });
     lost.on("error", () => undefined);
     lost.end(body);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await begun.promise;
     lost.destroy();
     const again = send("POST", path, { headers, body });
     gate.resolve(undefined);

@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { agentLimits } from "@perdure/protocol";
 import { Perdure } from "@perdure/sdk";
 import { openFakeServer } from "../../../../test/contract/api/fake-server.ts";
@@ -132,7 +132,7 @@ describe("export and import", () => {
     await client.sleep("a1");
     const { bytes } = await client.export("a1", { inClear: true });
     for await (const chunk of bytes) if (chunk.length > 0) break;
-    await vi.waitFor(() => expect(fake.commands.exportsOpen.count).toBe(0));
+    await expect.poll(() => fake.commands.exportsOpen.count).toBe(0);
   });
 
   it("close the export where its reader left before it was open", async () => {
@@ -157,7 +157,7 @@ describe("export and import", () => {
     await expect(exporting).rejects.toMatchObject({ code: "cancelled" });
     left.resolve(undefined);
     expect(await opened.promise).toBe(1);
-    await vi.waitFor(() => expect(fake.commands.exportsOpen.count).toBe(0));
+    await expect.poll(() => fake.commands.exportsOpen.count).toBe(0);
   });
 
   it("refuse a name that no agent can have before anything is read", async () => {

@@ -32,4 +32,4 @@ it("an upgrade whose connection is gone already ends", async () => {
     await server.close();
     await rm(folder, { recursive: true });
   }
-}, 10_000);
+});

@@ -1,7 +1,7 @@
 /** The store on a file system of its own that is filled to the last byte: needs root to mount it. */
 import { existsSync, rmSync, statfsSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { sampleRequest } from "../../../../../test/contract/state-store-request.ts";
 import { sampleAgent, sampleCheckpoint } from "../../../../../test/contract/state-store-sample.ts";
 import { SmallDisk } from "../../../../../test/fixtures/small-disk.ts";
@@ -133,7 +133,7 @@ describe.skipIf(!isRoot).each(["tmpfs", "ext4"] as const)("on a full %s", (type)
     disk.fill();
     while (told.length === 0) agent = await change(agent, { paused: null });
     rmSync(disk.filler);
-    await vi.waitFor(() => expect(told).toEqual([false, true]), 20_000);
+    await expect.poll(() => told).toEqual([false, true]);
   });
 
   it("opens without a ballast, says so, and has room for what becomes of agents all the same", async () => {

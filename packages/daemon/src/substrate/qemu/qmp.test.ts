@@ -38,7 +38,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-const open = (): Promise<QmpClient> => QmpClient.connect(join(folder, "qmp"), clock, 1000);
+const open = (): Promise<QmpClient> => QmpClient.connect(join(folder, "qmp"), clock, 30_000);
 
 test("answers reach their commands by id, in any order", async () => {
   const held: { id: number; execute: string }[] = [];
@@ -128,7 +128,7 @@ test("when the other end goes away every waiting command fails", async () => {
 });
 
 test("where nobody listens, that is said, and the system's word is the cause", async () => {
-  const connected = QmpClient.connect(join(folder, "nobody"), clock, 1000);
+  const connected = QmpClient.connect(join(folder, "nobody"), clock, 30_000);
   await expect(connected).rejects.toMatchObject({
     code: "machine_failed",
     message: "Cannot connect to the monitor of the VM process: nobody is there",
