@@ -13,7 +13,9 @@ import { randomBytes } from "node:crypto";
 import { apiLimits, type Metrics } from "@perdure/protocol";
 import { RequestKeeper } from "./api/request-keeper.ts";
 import { openApiServer } from "./api/server.ts";
-import type { TcpListen } from "./api/tcp.ts";
+import { PREVIEW_DOMAIN_DEFAULT } from "./api/tcp.ts";
+import type { TcpListen, TcpSettings } from "./api/tcp.ts";
+import { openCertificates } from "./api/tls/open.ts";
 import { openKeyRing } from "./checkpoints/key-ring.ts";
 import { openLocalCheckpointStore } from "./checkpoints/local/local-checkpoint-store.ts";
 import { openLocalTemplateStore } from "./checkpoints/local/local-template-store.ts";
@@ -22,6 +24,7 @@ import { createSystemClock } from "./clock.ts";
 import { Engine } from "./core/engine.ts";
 import { HotChildren } from "./core/hot-children.ts";
 import { EventLog } from "./core/event-log.ts";
+import type { Clock } from "./core/ports/clock.ts";
 import type { Log } from "./core/ports/log.ts";
 import { ImageHolds } from "./core/image-hold.ts";
 import { ImageVerbs } from "./core/image-verb.ts";
@@ -49,7 +52,7 @@ export interface DaemonOptions {
   readonly socket: string;
   readonly images: string;
   /** Where callers with API keys are let in; null: nowhere. */
-  readonly tcp: TcpListen | null;
+  readonly tcp: TcpSettings | null;
   readonly accelerator: "auto" | "tcg" | "kvm";
   /** Spares per spec, for the two specs that were used last. */
   readonly spares: number;
@@ -177,13 +180,15 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
 
   let askShutdown = (): void => undefined;
   const shutdownAsked = new Promise<void>((resolve) => (askShutdown = resolve));
+  const tcp = await openTcp(options, clock);
+  opened.defer(() => tcp?.tls?.close());
   const server = await openApiServer({
     commands: engine,
     images: new ImageVerbs({
       ...{ images: imageSource, imageHolds, workshop, state, templates, spares, log },
     }),
     socketPath: socket,
-    tcp: options.tcp,
+    tcp,
     state,
     clock,
     daemonLog: log,
@@ -191,7 +196,10 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     events,
     tokenKey: keyRing.derive("sandbox access tokens"),
     spoolDir: join(run, "spool"),
-    health: () => ({ version: VERSION, pid: process.pid, startedAtMs, home }),
+    health: () => ({
+      ...{ version: VERSION, pid: process.pid, startedAtMs, home },
+      ...{ url: server.url, authorityFile: tcp?.tls?.authorityFile ?? null },
+    }),
     metrics: (): Metrics => {
       const delay = {
         p50: loopDelay.percentile(50) / 1e6,
@@ -211,6 +219,13 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   log("info", "Ready", { socket, home, ...(server.url === null ? {} : { url: server.url }) });
   const held = opened.move();
   return { shutdownAsked, close: () => held.disposeAsync() };
+}
+
+async function openTcp({ tcp, home, log }: DaemonOptions, clock: Clock): Promise<TcpListen | null> {
+  if (tcp === null) return null;
+  const { host, previewDomain: domain = PREVIEW_DOMAIN_DEFAULT } = tcp;
+  const facts = { home, host, domain, nowMs: () => clock.nowMs(), log };
+  return { ...tcp, tls: tcp.tls === null ? null : await openCertificates(tcp.tls, facts) };
 }
 
 /** Names this data directory in the command lines of its VMs. Made once. */

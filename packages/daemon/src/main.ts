@@ -5,7 +5,7 @@ import { durationMs, PerdureError, restLimits } from "@perdure/protocol";
 import { daemonPaths } from "@perdure/sdk";
 import { makeFolder, makeFolders } from "@perdure/sdk/data-folder";
 import { daemonSettingsHelp } from "@perdure/sdk/setting";
-import type { TcpListen } from "./api/tcp.ts";
+import type { TcpSettings } from "./api/tcp.ts";
 import { crashPointFrom } from "./crash-point.ts";
 import { openDaemon } from "./daemon.ts";
 import { tellOfDefects } from "./defect.ts";
@@ -39,6 +39,7 @@ async function main(): Promise<void> {
       "idle-after": { type: "string" },
       "checkpoint-every": { type: "string" },
       listen: { type: "string" },
+      tls: { type: "string" },
       "tls-cert": { type: "string" },
       "tls-key": { type: "string" },
       "insecure-listen": { type: "boolean", default: false },
@@ -82,6 +83,7 @@ async function main(): Promise<void> {
     ),
     tcp: await tcpFrom({
       listen: values.listen ?? env["PERDURE_LISTEN"],
+      tls: values.tls ?? env["PERDURE_TLS"],
       tlsCert: values["tls-cert"] ?? env["PERDURE_TLS_CERT"],
       tlsKey: values["tls-key"] ?? env["PERDURE_TLS_KEY"],
       insecure: values["insecure-listen"],
@@ -127,15 +129,14 @@ async function withHolder(error: unknown, database: string): Promise<unknown> {
 
 async function tcpFrom(
   options: Omit<ListenOptions, "listen"> & { readonly listen: string | undefined },
-): Promise<TcpListen | null> {
-  const { listen, tlsCert, tlsKey, insecure, corsOrigins } = options;
+): Promise<TcpSettings | null> {
+  const { listen, tls, tlsCert, tlsKey, insecure, corsOrigins } = options;
   if (listen !== undefined && listen !== "") return listenFrom({ ...options, listen });
-  if (tlsCert === undefined && tlsKey === undefined && !insecure && corsOrigins.length === 0) {
-    return null;
-  }
+  const isTls = [tls, tlsCert, tlsKey].some((each) => each !== undefined);
+  if (!isTls && !insecure && corsOrigins.length === 0) return null;
   throw new PerdureError(
     "bad_request",
-    "--tls-cert, --tls-key, --insecure-listen and --cors-origin go with --listen",
+    "--tls, --tls-cert, --tls-key, --insecure-listen and --cors-origin go with --listen",
   );
 }
 

@@ -436,6 +436,10 @@ export const healthSchema = z.object({
   pid: z.number().int(),
   startedAtMs: z.number().int(),
   home: z.string(),
+  /** Where it listens on TCP; null: nowhere. */
+  url: z.string().nullable(),
+  /** On the daemon's host: the certificate of whoever clients over TLS have to trust; null: none of the daemon's own. */
+  authorityFile: z.string().nullable(),
 });
 export type Health = z.infer<typeof healthSchema>;
 

@@ -79,10 +79,17 @@ export const settings: readonly Setting[] = [
     otherwise: "not",
   },
   {
+    name: "PERDURE_TLS",
+    option: "--tls generated",
+    readBy: ["daemon"],
+    what: "TLS with a certificate that the daemon makes and renews; clients trust the authority that `perdure daemon status` names",
+    otherwise: "in the clear, or with the certificate given",
+  },
+  {
     name: "PERDURE_TLS_CERT",
     option: "--tls-cert FILE",
     readBy: ["daemon"],
-    what: "certificate for --listen, PEM",
+    what: "certificate for --listen, PEM; a renewed one is used within a minute",
     otherwise: "in the clear",
   },
   {

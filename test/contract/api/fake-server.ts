@@ -37,6 +37,7 @@ export interface FakeServerOptions {
   readonly commands?: FakeCommands;
   readonly pingMs?: number;
   readonly previewAnswerMs?: number;
+  readonly handshakeMs?: number;
   readonly tcp?: TcpListen | null;
   readonly daemonLog?: Log;
   readonly wrapImages?: (images: FakeImages) => FakeImages;
@@ -51,6 +52,7 @@ export async function openFakeServer(
     commands = createFakeCommands(),
     pingMs,
     previewAnswerMs,
+    handshakeMs,
     tcp = null,
     daemonLog = () => undefined,
     wrapImages = (images) => images,
@@ -58,7 +60,10 @@ export async function openFakeServer(
 ): Promise<FakeServer> {
   let shutdowns = 0;
   const images = wrapImages(createFakeImages());
-  const health = (): Health => ({ version: "0.1.0", pid: process.pid, startedAtMs: 1.7e12, home });
+  const health = (): Health => ({
+    ...{ version: "0.1.0", pid: process.pid, startedAtMs: 1.7e12, home },
+    ...{ url: null, authorityFile: null },
+  });
   const server = await openApiServer({
     commands,
     images,
@@ -70,6 +75,7 @@ export async function openFakeServer(
     requestKeeper: createRequestKeeper(state),
     ...(pingMs === undefined ? {} : { pingMs }),
     ...(previewAnswerMs === undefined ? {} : { previewAnswerMs }),
+    ...(handshakeMs === undefined ? {} : { handshakeMs }),
     events: createEventLog(state),
     tokenKey: new Uint8Array(32).fill(7),
     spoolDir: join(home, "spool"),

@@ -65,9 +65,12 @@ export function addDaemonCommands(program: Command): void {
 }
 
 function show(health: Health, json: boolean): void {
-  const { version, startedAtMs, pid, home } = health;
+  const { version, startedAtMs, pid, home, url, authorityFile } = health;
   const since = new Date(startedAtMs).toISOString();
-  const text = `Daemon ${version} runs since ${since}: pid ${pid}, home ${home}\n`;
+  const lines = [`Daemon ${version} runs since ${since}: pid ${pid}, home ${home}`];
+  if (url != null) lines.push(`It listens on ${url}`);
+  if (authorityFile != null) lines.push(`Clients over TLS have to trust ${authorityFile}`);
+  const text = `${lines.join("\n")}\n`;
   process.stdout.write(json ? `${JSON.stringify(health)}\n` : text);
 }
 

@@ -11,6 +11,7 @@ import type { SharedOptions } from "../session.ts";
 interface ServeOptions extends SharedOptions {
   readonly images?: string;
   readonly listen?: string;
+  readonly tls?: string;
   readonly tlsCert?: string;
   readonly tlsKey?: string;
   readonly insecureListen?: boolean;
@@ -24,6 +25,7 @@ export function addServeCommand(program: Command): void {
     .description("run the daemon in the foreground until it is ended; VMs go on")
     .option("--images <folder>", "where images and templates are kept")
     .option("--listen <host:port>", "listen on TCP, too, for callers with API keys")
+    .option("--tls <generated>", "with a certificate that the daemon makes and renews")
     .option("--tls-cert <file>", "certificate for --listen, PEM")
     .option("--tls-key <file>", "its key, PEM")
     .option("--insecure-listen", "listen beyond this host without TLS")
@@ -35,6 +37,7 @@ export function addServeCommand(program: Command): void {
     .addHelpText(
       "after",
       "\nExamples:\n  perdure serve --home /srv/perdure\n" +
+        "  perdure serve --listen 0.0.0.0:7070 --tls generated\n" +
         "  perdure serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem" +
         `\n\nVariables that it reads:\n${daemonSettingsHelp("variable")}`,
     );
@@ -48,7 +51,7 @@ function runInForeground(options: ServeOptions): Promise<number> {
   const paths = pathsOf(options);
   const args = [daemonProgram(), ...daemonArguments(paths)];
   makeFolders(paths);
-  for (const name of ["images", "listen", "tlsCert", "tlsKey", "previewDomain"] as const) {
+  for (const name of ["images", "listen", "tls", "tlsCert", "tlsKey", "previewDomain"] as const) {
     const value = options[name];
     const option = name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
     if (value !== undefined) args.push(`--${option}`, value);

@@ -37,7 +37,10 @@ it.each(["0.0.0.0:7070", "[::]:7070", "192.0.2.1:7070", "8.8.8.8:53"])(
     await writeFile(tlsCert, "CERT");
     await writeFile(tlsKey, "KEY");
     const { tls } = await listenFrom({ ...plain, listen, tlsCert, tlsKey });
-    expect(tls).toEqual({ cert: "CERT", key: "KEY" });
+    expect(tls).toEqual({ cert: "CERT", key: "KEY", certFile: tlsCert, keyFile: tlsKey });
+    expect(await listenFrom({ ...plain, listen, tls: "generated" })).toMatchObject({
+      tls: "generated",
+    });
   },
 );
 
@@ -58,6 +61,9 @@ it("wants certificate and key together, and readable", async () => {
   const asked = { ...plain, listen: "7070", tlsCert: cert };
   await expect(listenFrom(asked)).rejects.toThrow(/given together/);
   await expect(listenFrom({ ...asked, tlsKey: cert })).rejects.toThrow(/--tls-cert: cannot read/);
+  const made = { ...plain, listen: "7070", tls: "generated" };
+  await expect(listenFrom({ ...made, tlsCert: cert })).rejects.toThrow(/goes without --tls-cert/);
+  await expect(listenFrom({ ...made, tls: "yes" })).rejects.toThrow(/is not "generated"/);
 });
 
 it.each([

@@ -3,14 +3,18 @@
  * for: a key that is overheard is whoever overheard it.
  */
 import { lookup } from "node:dns/promises";
-import { readFile } from "node:fs/promises";
 import { isIP } from "node:net";
+import { resolve } from "node:path";
 import { PerdureError } from "@perdure/protocol";
-import type { TcpListen } from "./tcp.ts";
+import type { TcpSettings } from "./tcp.ts";
+import { readPair } from "./tls/given.ts";
+import type { TlsChoice } from "./tls/open.ts";
 
 export interface ListenOptions {
   /** `HOST:PORT`, `[ADDRESS]:PORT`, or a port of this host alone. */
   readonly listen: string;
+  /** `generated`, or absent. */
+  readonly tls?: string | undefined;
   /** Paths of PEM files. */
   readonly tlsCert?: string | undefined;
   readonly tlsKey?: string | undefined;
@@ -21,14 +25,14 @@ export interface ListenOptions {
 }
 
 /** @throws `bad_request` for what cannot be, and for what is not safe and not asked for */
-export async function listenFrom(options: ListenOptions): Promise<TcpListen> {
+export async function listenFrom(options: ListenOptions): Promise<TcpSettings> {
   const { host, port } = hostAndPort(options.listen);
   const tls = await tlsFrom(options);
   const addresses = await addressesOf(host);
   if (tls === null && !options.insecure && !addresses.every(isLoopback)) {
     throw refusal(
       `--listen: "${options.listen}" is reached from other hosts, and nothing protects what is said`,
-      "Give --tls-cert and --tls-key, or --insecure-listen where something before it does TLS.",
+      "Give --tls generated, or --tls-cert and --tls-key, or --insecure-listen where something before it does TLS.",
     );
   }
   const previewDomain = domainFrom(options.previewDomain ?? "localhost");
@@ -59,20 +63,24 @@ function isLoopback(address: string): boolean {
   return address.startsWith("127.") || address === "::1" || address.startsWith("::ffff:127.");
 }
 
-async function tlsFrom({ tlsCert, tlsKey }: ListenOptions): Promise<TcpListen["tls"]> {
+async function tlsFrom({ tls, tlsCert, tlsKey }: ListenOptions): Promise<TlsChoice | null> {
+  if (tls !== undefined) {
+    if (tls !== "generated") throw refusal(`--tls: "${tls}" is not "generated"`, undefined);
+    if (tlsCert === undefined && tlsKey === undefined) return tls;
+    throw refusal("--tls generated goes without --tls-cert and --tls-key", undefined);
+  }
   if (tlsCert === undefined && tlsKey === undefined) return null;
   if (tlsCert === undefined || tlsKey === undefined) {
     throw refusal("--tls-cert and --tls-key are given together, or not at all", undefined);
   }
-  const [cert, key] = await Promise.all([read("--tls-cert", tlsCert), read("--tls-key", tlsKey)]);
-  return { cert, key };
-}
-
-async function read(option: string, path: string): Promise<string> {
+  // They are read again later, wherever the daemon is then.
+  const files = { certFile: resolve(tlsCert), keyFile: resolve(tlsKey) };
   try {
-    return await readFile(path, "utf8");
+    return { ...files, ...(await readPair(files)) };
   } catch (error) {
-    throw refusal(`${option}: cannot read "${path}": ${(error as Error).message}`, undefined);
+    const { path, message } = error as NodeJS.ErrnoException;
+    const option = path === files.certFile ? "--tls-cert" : "--tls-key";
+    throw refusal(`${option}: cannot read "${path ?? ""}": ${message}`, undefined);
   }
 }
 

@@ -53,7 +53,14 @@ const options = () => ({
   events: createEventLog(state),
   tokenKey: new Uint8Array(32),
   spoolDir: join(folder, "spool"),
-  health: () => ({ version: "0.1.0", pid: 1, startedAtMs: 1, home: folder }),
+  health: () => ({
+    version: "0.1.0",
+    pid: 1,
+    startedAtMs: 1,
+    home: folder,
+    url: null,
+    authorityFile: null,
+  }),
   metrics: () => ({ loopDelayMs: { p50: 1, p99: 2, max: 3 } }),
   shutdown: () => {
     shutdowns += 1;

@@ -5,8 +5,12 @@
  * Neighbours: the routes beside it, `core/command.ts` for what they call. The log gets the pattern of
  * a route, never a body, a query or a header: those may hold secrets.
  */
+import { once } from "node:events";
 import type { ServerResponse } from "node:http";
+import { Server as HttpsServer } from "node:https";
+import { createServer as createNetServer } from "node:net";
 import type { AddressInfo } from "node:net";
+import type { TlsOptions } from "node:tls";
 import Fastify from "fastify";
 import type { FastifyInstance, FastifyReply, FastifyServerOptions } from "fastify";
 import { apiLimits, attachLimits, portLabel } from "@perdure/protocol";
@@ -51,8 +55,9 @@ import type { RequestKeeper } from "./request-keeper.ts";
 import { watchTable } from "./serve.ts";
 import { prepareSocket, restrictSocket } from "./socket.ts";
 import { storeRoutes } from "./store-routes.ts";
-import { listenError, TCP_CONNECTIONS_MAX } from "./tcp.ts";
+import { listenError, PREVIEW_DOMAIN_DEFAULT, TCP_CONNECTIONS_MAX } from "./tcp.ts";
 import type { TcpListen } from "./tcp.ts";
+import type { Certificates } from "./tls/certificates.ts";
 import { acceptUpgrades, isWebSocket } from "./upgrade.ts";
 import type { Upgrades } from "./upgrade.ts";
 
@@ -78,6 +83,8 @@ export interface ApiServerOptions extends DaemonFacts {
   readonly requestKeeper: RequestKeeper;
   /** From the last byte of a request to a preview host until the head of its answer, milliseconds. */
   readonly previewAnswerMs?: number;
+  /** Of a TLS connection, until both sides have agreed on how they speak, milliseconds. */
+  readonly handshakeMs?: number;
   /** Between pings of a WebSocket, milliseconds; default as documented. */
   readonly pingMs?: number;
   readonly events: EventLog;
@@ -97,11 +104,13 @@ export interface ApiServer {
   close(graceMs?: number): Promise<void>;
 }
 
-const DOMAIN_DEFAULT = "localhost";
 const GRACE_MS_DEFAULT = 2000;
 const IDLE_SWEEP_MS = 25;
 /** Of silence on a TCP connection; then the kernel asks whether anybody is there, for some minutes. */
 const SILENT_CALLER_MS = 60_000;
+/** A caller whose host went away without a word would be there for ever, and keep its agent awake. */
+const SOCKET_OPTIONS = { keepAlive: true, keepAliveInitialDelay: SILENT_CALLER_MS };
+const HANDSHAKE_MS = 20_000;
 const HEADER_BYTES_MAX = 16 * 1024;
 
 /**
@@ -117,7 +126,7 @@ export async function openApiServer(options: ApiServerOptions): Promise<ApiServe
     const address = remote?.server.server.address() ?? null;
     return tcp === null || address === null ? null : urlOf(tcp, address);
   };
-  const previewDomain = tcp?.previewDomain ?? DOMAIN_DEFAULT;
+  const previewDomain = tcp?.previewDomain ?? PREVIEW_DOMAIN_DEFAULT;
   const shared = { options, closing: closing.signal, keys, log, url, previewDomain };
   const remote = tcp === null ? null : remoteDoor(shared, tcp);
   const local = createServer({ ...shared, door: socketDoor, tcp: null });
@@ -130,7 +139,7 @@ export async function openApiServer(options: ApiServerOptions): Promise<ApiServe
   await local.server.listen({ path: options.socketPath });
   await restrictSocket(options.socketPath);
   try {
-    if (tcp !== null) await remote?.server.listen({ host: tcp.host, port: tcp.port });
+    if (tcp !== null && remote !== null) await listenOn(remote.server, tcp, closing.signal);
   } catch (error) {
     await close(0);
     throw listenError(tcp, error);
@@ -140,6 +149,29 @@ export async function openApiServer(options: ApiServerOptions): Promise<ApiServe
     url: url(),
     close: (graceMs = GRACE_MS_DEFAULT) => (closed ??= close(graceMs)),
   };
+}
+
+/**
+ * On every address of `localhost`, with one server behind all of them: Fastify would make one more for each, that has
+ * nothing of what is set on this one.
+ */
+async function listenOn(
+  server: FastifyInstance,
+  { host, port }: TcpListen,
+  closing: AbortSignal,
+): Promise<void> {
+  if (host.toLowerCase() !== "localhost") {
+    await server.listen({ host, port });
+    return;
+  }
+  await server.listen({ host: "127.0.0.1", port });
+  const { server: http } = server;
+  const other = createNetServer(SOCKET_OPTIONS, (socket) => http.emit("connection", socket));
+  other.maxConnections = TCP_CONNECTIONS_MAX;
+  closing.addEventListener("abort", () => other.close(), { once: true });
+  other.listen({ host: "::1", port: (http.address() as AddressInfo).port });
+  // Not every host has it.
+  await once(other, "listening").catch(() => undefined);
 }
 
 function remoteDoor(shared: Omit<DoorOptions, "door" | "tcp">, tcp: TcpListen): Listening {
@@ -202,9 +234,7 @@ function createServer(facts: DoorOptions): Listening {
   const http = {
     maxHeaderSize: HEADER_BYTES_MAX,
     shouldUpgradeCallback: isWebSocket,
-    // A caller whose host went away without a word would be there for ever, and keep its agent awake.
-    keepAlive: true,
-    keepAliveInitialDelay: SILENT_CALLER_MS,
+    ...SOCKET_OPTIONS,
   };
   const settings: FastifyServerOptions = {
     bodyLimit: apiLimits.bodyBytesMax,
@@ -225,7 +255,11 @@ function createServer(facts: DoorOptions): Listening {
     tls === null
       ? Fastify({ ...settings, http })
       : // A server of TLS has all that one in the clear has.
-        (Fastify({ ...settings, https: { ...http, ...tls } } as object) as FastifyInstance);
+        (Fastify({
+          ...settings,
+          https: { ...http, ...tlsOptions(tls, options.handshakeMs) },
+        } as object) as FastifyInstance);
+  if (tls !== null) followCertificates(server.server, tls);
   server.server.on("checkExpectation", (_request, response: ServerResponse) => {
     refuseExpectation(response);
   });
@@ -264,6 +298,28 @@ function createServer(facts: DoorOptions): Listening {
   server.setNotFoundHandler(sendNotFound);
   const inner = tcp === null ? [] : serveOthers(server, facts, { reach, tcp });
   return { server, upgrades, inner };
+}
+
+/** Clients of HTTP/2 fall back to 1.1: nothing else is offered to them. */
+function tlsOptions(tls: Certificates, handshakeTimeout = HANDSHAKE_MS): TlsOptions {
+  return {
+    ...tls.pair,
+    handshakeTimeout,
+    SNICallback: (name, done) => {
+      tls.contextFor(name).then(
+        (context) => done(null, context ?? undefined),
+        (error: unknown) => done(error as Error),
+      );
+    },
+  };
+}
+
+function followCertificates(server: unknown, tls: Certificates): void {
+  if (!(server instanceof HttpsServer)) throw new TypeError("TLS on a server without it");
+  tls.follow((pair) => server.setSecureContext(pair));
+  // Nothing can be said to whoever did not get through the handshake, and what is said would be waited for.
+  server.removeAllListeners("tlsClientError");
+  server.on("tlsClientError", (_error, socket) => socket.destroy());
 }
 
 /** @param base of the listener */

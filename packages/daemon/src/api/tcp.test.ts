@@ -1,10 +1,8 @@
 /** The door of callers with API keys: over real TCP, with commands that need no VM. */
-import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { request as httpRequest } from "node:http";
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
-import { request as httpsRequest } from "node:https";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -504,43 +502,6 @@ describe("pages of browsers", () => {
       const other = await send("GET", "/v1/agents", { token, headers: { origin } });
       expect(other.headers["access-control-allow-origin"], origin).toBeUndefined();
     }
-  });
-});
-
-describe("TLS", () => {
-  it("is spoken where a certificate is given, and nothing else is", async () => {
-    const made = spawnSync("openssl", [
-      ...["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"],
-      ...["-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-      ...["-keyout", join(folder, "key"), "-out", join(folder, "cert")],
-    ]);
-    expect(made.status).toBe(0);
-    const cert = await readFile(join(folder, "cert"), "utf8");
-    const key = await readFile(join(folder, "key"), "utf8");
-    await fake.close();
-    await open({ tls: { cert, key } });
-    expect(url).toMatch(/^https:/);
-    const { token } = await makeKey({ scope: "read" });
-    const headers = { authorization: `Bearer ${token}` };
-    const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      httpsRequest(new URL("/v1/agents", url), { headers, ca: cert, agent: false }, resolve)
-        .once("error", reject)
-        .end();
-    });
-    expect(await read(response)).toBe('{"agents":[],"next":null}');
-    const plain = new URL("/v1/health", url.replace("https", "http"));
-    await expect(
-      new Promise((resolve, reject) => {
-        httpRequest(plain, { agent: false }, resolve).once("error", reject).end();
-      }),
-    ).rejects.toThrow();
-  });
-
-  it("is told with its cause where the certificate is none", async () => {
-    const opening = openFakeServer(join(folder, "other.sock"), folder, {
-      tcp: { ...loopback, tls: { cert: "no", key: "no" } },
-    });
-    await expect(opening).rejects.toMatchObject({ code: "bad_request" });
   });
 });
 

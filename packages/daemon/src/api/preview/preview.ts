@@ -8,6 +8,7 @@
  */
 import { request as httpRequest } from "node:http";
 import type { ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream";
 import { PerdureError } from "@perdure/protocol";
@@ -28,6 +29,8 @@ import type { Doorkeeper } from "./visitor.ts";
 /** From the last byte of a request until the head of its answer. */
 export const ANSWER_MS_DEFAULT = 120_000;
 const KEEP_ALIVE_MS = 30_000;
+/** For a visitor's end, after the program's. */
+const LINGER_MS = 5_000;
 /** A program that cannot be reached is the gateway's error, whatever the reason. */
 const GATEWAY_CODES: ReadonlySet<ErrorCode> = new Set([
   ...(["agent_not_found", "agent_state", "agent_failed", "agent_quarantined"] as const),
@@ -198,17 +201,27 @@ export class Preview {
     socket.setNoDelay(true);
     if (head.length > 0) socket.write(head);
     if (early.length > 0) inside.write(early);
-    const end = (): void => {
-      socket.destroy();
-      inside.destroy();
-    };
-    pipeline(inside, socket, (error) => {
-      if (error != null) end();
-    });
-    pipeline(socket, inside, (error) => {
-      if (error != null) end();
-    });
+    join(socket, inside);
   }
+}
+
+/** Each side's end is the other's; a side that breaks off is cut on the other. */
+function join(socket: Socket, inside: Duplex): void {
+  const cut = (): void => {
+    socket.destroy();
+    inside.destroy();
+  };
+  socket.on("error", cut).once("close", cut).pipe(inside);
+  inside.on("error", cut).pipe(socket);
+  inside.once("close", () => {
+    if (!inside.readableEnded) cut();
+  });
+  socket.once("finish", () => {
+    // A visitor that is still sending would have its own bytes thrown back at it, and lose the end of ours.
+    socket.resume();
+    const late = setTimeout(cut, LINGER_MS).unref();
+    socket.once("close", () => clearTimeout(late));
+  });
 }
 
 function hasBody({ headers }: IncomingMessage): boolean {
