@@ -17,5 +17,7 @@ int main(void) {
   unit_random_names();
   unit_text_files();
   unit_frozen_waits();
+  unit_name_tables();
+  unit_dns();
   return checks_report("unit");
 }

@@ -20,5 +20,7 @@ void unit_figures(void);
 void unit_random_names(void);
 void unit_text_files(void);
 void unit_frozen_waits(void);
+void unit_name_tables(void);
+void unit_dns(void);
 
 #endif
