@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "byte_queue.h"
+#include "connection.h"
 #include "operation.h"
 #include "stream.h"
 
@@ -43,9 +44,9 @@ struct connection {
 
 static unsigned connections_open;
 
-static void reset_on_close(struct connection *connection) {
+void reset_on_close(int socket) {
   struct linger at_once = {.l_onoff = 1, .l_linger = 0};
-  setsockopt(connection->socket.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 static void free_connection(struct connection *connection) {
@@ -69,7 +70,7 @@ static void send_end(uint32_t stream, enum status status) {
 /* Both directions are over at once. */
 static void reset(struct connection *connection) {
   uint32_t id = connection->stream->id;
-  reset_on_close(connection);
+  reset_on_close(connection->socket.fd);
   stream_close(connection->stream);
   free_connection(connection);
   send_end(id, STATUS_CONNECTION_RESET);
@@ -126,21 +127,10 @@ static void write_queue(struct connection *connection) {
 static void try_connect(struct connection *connection);
 static void try_next(struct connection *connection, int error);
 
-static void accepted(struct connection *connection) {
-  struct sockaddr_in6 ours, theirs; /* the longer of both */
-  socklen_t length = sizeof ours, same = sizeof theirs;
-  memset(&ours, 0, sizeof ours);
-  memset(&theirs, 0, sizeof theirs);
-  getsockname(connection->socket.fd, (struct sockaddr *)&ours, &length);
-  getpeername(connection->socket.fd, (struct sockaddr *)&theirs, &same);
-  /* The kernel may give the port asked for to this end: then it is connected to itself, and nobody listens. */
-  if (length == same && memcmp(&ours, &theirs, length) == 0) {
-    reset_on_close(connection);
-    try_next(connection, ECONNREFUSED);
-    return;
-  }
+/* It is there: from now on its bytes flow. */
+static void connected(struct connection *connection) {
   if (!byte_queue_open(&connection->queue, WINDOW)) {
-    reset_on_close(connection);
+    reset_on_close(connection->socket.fd);
     refuse(connection, STATUS_INTERNAL, "No memory");
     return;
   }
@@ -151,6 +141,22 @@ static void accepted(struct connection *connection) {
   connection->readable = true;
   answer_status(connection->stream->id, STATUS_OK, NULL);
   write_queue(connection); /* nothing yet, but perhaps the host's end */
+}
+
+static void accepted(struct connection *connection) {
+  struct sockaddr_in6 ours, theirs; /* the longer of both */
+  socklen_t length = sizeof ours, same = sizeof theirs;
+  memset(&ours, 0, sizeof ours);
+  memset(&theirs, 0, sizeof theirs);
+  getsockname(connection->socket.fd, (struct sockaddr *)&ours, &length);
+  getpeername(connection->socket.fd, (struct sockaddr *)&theirs, &same);
+  /* The kernel may give the port asked for to this end: then it is connected to itself, and nobody listens. */
+  if (length == same && memcmp(&ours, &theirs, length) == 0) {
+    reset_on_close(connection->socket.fd);
+    try_next(connection, ECONNREFUSED);
+    return;
+  }
+  connected(connection);
 }
 
 /* `error` is why this address did not do. */
@@ -254,7 +260,7 @@ static size_t fill(struct stream *stream, uint8_t *payload, size_t room) {
 
 static void expire(struct stream *stream) {
   struct connection *connection = stream->owner;
-  reset_on_close(connection);
+  reset_on_close(connection->socket.fd);
   if (connection->connected) { /* nobody waits for it */
     stream_close(stream);
     free_connection(connection);
@@ -265,12 +271,49 @@ static void expire(struct stream *stream) {
 
 static void closed(struct stream *stream) {
   struct connection *connection = stream->owner;
-  reset_on_close(connection);
+  reset_on_close(connection->socket.fd);
   free_connection(connection);
 }
 
 static const struct stream_handler HANDLER = {
     .data = take_data, .end = take_end, .fill = fill, .expire = expire, .close = closed};
+
+/* With a stream, and no socket yet. NULL: the request was answered. */
+static struct connection *open_connection(uint32_t id, enum operation op) {
+  if (connections_open >= CONNECTIONS_MAX) {
+    answer_status(id, STATUS_TOO_MANY, "192 connections are open");
+    return NULL;
+  }
+  struct connection *connection = calloc(1, sizeof *connection);
+  if (connection == NULL) {
+    answer_status(id, STATUS_INTERNAL, "No memory");
+    return NULL;
+  }
+  connection->stream = stream_open(id, op, &HANDLER, connection);
+  if (connection->stream == NULL) {
+    free(connection);
+    return NULL;
+  }
+  connections_open++;
+  connection->socket.fd = -1;
+  return connection;
+}
+
+void connection_carry(uint32_t stream, enum operation op, int socket) {
+  struct connection *connection = open_connection(stream, op);
+  if (connection == NULL) {
+    reset_on_close(socket);
+    close(socket);
+    return;
+  }
+  source_open(&connection->socket, socket, socket_ready);
+  if (source_watch(&connection->socket, EPOLLIN | EPOLLOUT | EPOLLET)) {
+    connected(connection);
+    return;
+  }
+  reset_on_close(socket);
+  refuse(connection, STATUS_INTERNAL, "Cannot watch a socket");
+}
 
 void operation_connect(uint32_t id, const struct request *request) {
   uint64_t port = request_number(request, TAG_PORT, 0);
@@ -278,22 +321,8 @@ void operation_connect(uint32_t id, const struct request *request) {
     answer_status(id, STATUS_BAD_REQUEST, "A port is a number from 1 to 65535");
     return;
   }
-  if (connections_open >= CONNECTIONS_MAX) {
-    answer_status(id, STATUS_TOO_MANY, "192 connections are open");
-    return;
-  }
-  struct connection *connection = calloc(1, sizeof *connection);
-  if (connection == NULL) {
-    answer_status(id, STATUS_INTERNAL, "No memory");
-    return;
-  }
-  connection->stream = stream_open(id, OP_CONNECT, &HANDLER, connection);
-  if (connection->stream == NULL) {
-    free(connection);
-    return;
-  }
-  connections_open++;
-  connection->socket.fd = -1;
+  struct connection *connection = open_connection(id, OP_CONNECT);
+  if (connection == NULL) return;
   connection->port = (uint16_t)port;
   uint64_t deadline_ms = request_number(request, TAG_DEADLINE_MS, DEADLINE_MS);
   stream_set_deadline(connection->stream,

@@ -31,6 +31,7 @@
 #include "link.h"
 #include "loop.h"
 #include "operation.h"
+#include "outbound.h"
 #include "process.h"
 #include "session.h"
 #include "terminal.h"
@@ -115,6 +116,7 @@ static int run_machine(void) {
   if (!is_open || !link_open(port, NULL)) {
     boot_failed("cannot start the loop: %s", strerror(errno));
   }
+  outbound_open();
   fprintf(stderr, AGENT_LINE " is ready\n");
   serve();
   boot_failed("the loop ended");
@@ -142,7 +144,7 @@ static void end_everything(void) {
   cgroups_remove();
 }
 
-static int run_test(int fd, const char *cgroup) {
+static int run_test(int fd, const char *cgroup, bool has_network) {
   agent.is_test = true;
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   /* Without 0 to 2 open, pipes would take their numbers. */
@@ -167,6 +169,7 @@ static int run_test(int fd, const char *cgroup) {
     return 1;
   }
   freezer_open();
+  if (has_network) outbound_open();
   serve();
   end_everything();
   return 0;
@@ -176,13 +179,14 @@ static int usage(void) {
   fprintf(stderr,
           "perdure-guest: PID 1 of a Perdure VM. Not for use by hand.\n"
           "  perdure-guest --version\n"
-          "  perdure-guest --serve-fd N [--cgroup DIR] [--run DIR]   (tests)\n");
+          "  perdure-guest --serve-fd N [--cgroup DIR] [--run DIR] [--network own]   (tests)\n");
   return 2;
 }
 
 static int run_by_hand(int argc, char **argv) {
   const char *cgroup = NULL;
   const char *run = NULL;
+  bool has_network = false;
   long fd = -1;
   if (argc == 2 && strcmp(argv[1], "--version") == 0) {
     printf(AGENT_LINE "\n");
@@ -195,6 +199,8 @@ static int run_by_hand(int argc, char **argv) {
       cgroup = argv[i + 1];
     } else if (strcmp(argv[i], "--run") == 0) {
       run = argv[i + 1];
+    } else if (strcmp(argv[i], "--network") == 0) {
+      has_network = true;
     } else {
       return usage();
     }
@@ -204,7 +210,7 @@ static int run_by_hand(int argc, char **argv) {
   agent.run_folder = run != NULL ? run : "/nonexistent";
   snprintf(hooks, sizeof hooks, "%s/resume.d", agent.run_folder);
   agent.hook_folder = hooks;
-  return run_test((int)fd, cgroup);
+  return run_test((int)fd, cgroup, has_network);
 }
 
 int main(int argc, char **argv) {

@@ -41,6 +41,8 @@ static const operation_function OPERATIONS[] = {
     [OP_CLOCK_SOURCE] = operation_clock_source,
     [OP_FROZEN_WAITS] = operation_frozen_waits,
     [OP_CONNECT] = operation_connect,
+    [OP_OUTBOUND] = operation_outbound,
+    [OP_CARRY] = operation_carry,
 };
 
 #define OPERATION_LIMIT (sizeof OPERATIONS / sizeof OPERATIONS[0])

@@ -63,6 +63,9 @@ void operation_remove_path(uint32_t stream, const struct request *request);
 void operation_watch(uint32_t stream, const struct request *request);
 /* connect.c */
 void operation_connect(uint32_t stream, const struct request *request);
+/* outbound.c */
+void operation_outbound(uint32_t stream, const struct request *request);
+void operation_carry(uint32_t stream, const struct request *request);
 /* stats.c, activity.c, timers.c */
 /* Opens what STATS of memory reads; once, before the loop. */
 void stats_open(void);

@@ -80,6 +80,8 @@ enum operation {
   OP_FROZEN_WAITS = 32,
   /* From version 3 on. */
   OP_CONNECT = 33,
+  OP_OUTBOUND = 34,
+  OP_CARRY = 35,
 };
 
 #define OP_FIRST_OF_VERSION_2 OP_RESIZE
@@ -144,6 +146,8 @@ enum tag {
   TAG_RECURSIVE = 61,
   TAG_FROM = 62,
   TAG_PORT = 63,
+  TAG_CONNECTION = 27,
+  TAG_ADDRESS = 28,
   TAG_LIMIT = 64, /* one above every known tag */
 };
 

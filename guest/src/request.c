@@ -68,6 +68,8 @@ static enum form form_of(uint16_t tag) {
     case TAG_ROWS:
     case TAG_COLUMNS:
     case TAG_PORT:
+    case TAG_CONNECTION:
+    case TAG_ADDRESS:
       return FORM_NUMBER;
     default:
       return FORM_UNKNOWN;

@@ -79,7 +79,7 @@ static size_t put_fields(uint8_t *at, size_t room) {
   struct field_writer writer;
   field_writer_open(&writer, at, room);
   for (unsigned i = pick(6); i > 0; i--) {
-    uint16_t tag = (uint16_t)pick(pick(4) == 0 ? 65536 : 64);
+    uint16_t tag = (uint16_t)pick(pick(4) == 0 ? 65536 : TAG_LIMIT);
     uint8_t value[32];
     switch (pick(4)) {
       case 0:

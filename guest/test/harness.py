@@ -1,9 +1,12 @@
 """The guest agent in its test mode, one fresh one per test, and what tests of it share."""
 
 import contextlib
+import ctypes
+import fcntl
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,18 +29,31 @@ def cgroup_mount():
     return None
 
 
-def test(title, needs_cgroup=False):
+def test(title, needs_cgroup=False, needs_network=False):
+    needs = "network" if needs_network else "cgroup" if needs_cgroup else ""
+
     def add(function):
-        TESTS.append((title, needs_cgroup, function))
+        TESTS.append((title, needs, function))
         return function
 
     return add
 
 
-class Guest:
-    """A running agent and a synced link to it."""
+def leave_network():
+    """For a child: a network of its own, whose loopback is up."""
+    new_network, up, flags_of, set_flags = 0x40000000, 1, 0x8913, 0x8914
+    if ctypes.CDLL(None, use_errno=True).unshare(new_network) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, flags_of, struct.pack("16sH22x", b"lo", 0))
+        flags = struct.unpack_from("16sH", answer)[1]
+        fcntl.ioctl(any_socket, set_flags, struct.pack("16sH22x", b"lo", flags | up))
 
-    def __init__(self, cgroup):
+
+class Guest:
+    """A running agent and a synced link to it. With a network it has one of its own, with nothing but loopback."""
+
+    def __init__(self, cgroup, network=False):
         self.folder = tempfile.mkdtemp(prefix="perdure-guest-")
         os.chmod(self.folder, 0o755)
         self.cgroup = cgroup
@@ -46,7 +62,10 @@ class Guest:
         if cgroup:
             os.mkdir(cgroup)
             command += ["--cgroup", cgroup]
+        if network:
+            command += ["--network", "own"]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE,
+                                        preexec_fn=leave_network if network else None,
                                         env={"ASAN_OPTIONS": "detect_leaks=1", "PATH": "/usr/bin"})
         theirs.close()
         self.socket = ours

@@ -16,7 +16,7 @@ OPS = dict(
     HOOKS=10, EXEC=11, ATTACH=12, STDIN=13, SIGNAL=14, PROCESSES=15, FORGET=16, READ_FILE=17,
     WRITE_FILE=18, STAT=19, STATS=20, TIMERS=21, DROP_CACHES=22, SHUTDOWN=23, RESIZE=24,
     LIST_FOLDER=25, MAKE_FOLDER=26, MOVE_PATH=27, REMOVE_PATH=28, WATCH=29, ACTIVITY=30,
-    CLOCK_SOURCE=31, FROZEN_WAITS=32, CONNECT=33,
+    CLOCK_SOURCE=31, FROZEN_WAITS=32, CONNECT=33, OUTBOUND=34, CARRY=35,
 )
 
 TAGS = dict(
@@ -27,7 +27,7 @@ TAGS = dict(
     length=38, frozen=40, bootId=41, hostname=42, machineId=43, file=44, hook=45, timer=46, stat=47,
     entry=48, name=49, value=50, startedNs=51, dueInMs=52, tree=53, rows=56,
     columns=57, target=58, parents=59, replace=60, recursive=61,
-    port=63,
+    port=63, connection=27, address=28,
 )
 TAGS["from"] = 62
 NAMES = {number: name for name, number in TAGS.items()}
