@@ -1,0 +1,16 @@
+/** What the first bytes of a connection say of it: the method of an HTTP request in the clear. */
+
+/** Longest method that is looked for, and the space behind it. */
+export const METHOD_BYTES_MAX = 21;
+
+/** @returns the method; null where it is no HTTP in the clear; undefined where more bytes are needed to tell */
+export function methodOf(bytes: Uint8Array): string | null | undefined {
+  const head = Buffer.from(
+    bytes.buffer,
+    bytes.byteOffset,
+    Math.min(bytes.length, METHOD_BYTES_MAX),
+  );
+  const [, method = "", rest = ""] = /^([A-Z]*)([^]?)/.exec(head.toString("latin1")) ?? [];
+  if (rest === "") return method.length < METHOD_BYTES_MAX ? undefined : null;
+  return rest === " " && method !== "" ? method : null;
+}
