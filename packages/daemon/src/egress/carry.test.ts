@@ -1,58 +1,17 @@
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { connect, createServer, type AddressInfo, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { afterEach, expect, test } from "vitest";
-import { carry, type InsideConnection } from "./carry.ts";
+import { carry } from "./carry.ts";
+import { SocketPairs } from "./fake/socket-pair.ts";
 
-/** A connection inside, played by the two ends of a real socket: `near` is the program's. */
-interface Inside extends InsideConnection {
-  readonly near: Socket;
-}
-
-const undo: (() => void)[] = [];
-afterEach(() => {
-  for (const step of undo.splice(0)) step();
-});
-
-/** Both ends of a connection over TCP. */
-async function pair(): Promise<[Socket, Socket]> {
-  const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const accepted = once(server, "connection") as Promise<[Socket]>;
-  const { port } = server.address() as AddressInfo;
-  const near = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
-  await once(near, "connect");
-  const [far] = await accepted;
-  server.close();
-  for (const socket of [near, far]) {
-    socket.on("error", () => undefined);
-    undo.push(() => socket.destroy());
-  }
-  return [near, far];
-}
-
-async function inside(): Promise<Inside> {
-  const [near, far] = await pair();
-  const pieces: AsyncIterator<Uint8Array> = far.iterator({ destroyOnReturn: false });
-  return {
-    near,
-    read: async () => {
-      const piece = await pieces.next();
-      return piece.done === true ? null : piece.value;
-    },
-    write: (bytes) =>
-      new Promise((resolve, reject) => {
-        far.write(bytes, (error) => (error == null ? resolve() : reject(error)));
-      }),
-    end: () => void far.end(),
-    close: () => void far.resetAndDestroy(),
-  };
-}
+const pairs = new SocketPairs();
+afterEach(() => pairs.close());
 
 test("bytes go both ways, each direction to its own end", async () => {
-  const program = await inside();
-  const [outside, server] = await pair();
+  const program = await pairs.inside();
+  const [outside, server] = await pairs.pair();
   const carried = carry(program, outside, [Buffer.from("first ")]);
   const sent = randomBytes(3_000_000);
   program.near.end(sent);
@@ -67,8 +26,8 @@ test("bytes go both ways, each direction to its own end", async () => {
 });
 
 test("a server that takes nothing holds the program back", async () => {
-  const program = await inside();
-  const [outside, server] = await pair();
+  const program = await pairs.inside();
+  const [outside, server] = await pairs.pair();
   const carried = carry(program, outside, []);
   let written = 0;
   while (written < 256 * 1024 * 1024 && (await pushed(program.near, 1024 * 1024))) {
@@ -93,8 +52,8 @@ async function pushed(socket: Socket, bytes: number): Promise<boolean> {
 test.each(["server", "program"] as const)(
   "a %s that breaks off breaks the other off",
   async (who) => {
-    const program = await inside();
-    const [outside, server] = await pair();
+    const program = await pairs.inside();
+    const [outside, server] = await pairs.pair();
     const carried = carry(program, outside, []);
     const [breaks, left] = who === "server" ? [server, program.near] : [program.near, server];
     left.write("some");
@@ -112,8 +71,8 @@ test.each(["server", "program"] as const)(
 );
 
 test("a server that breaks off while bytes for it wait ends it, too", async () => {
-  const program = await inside();
-  const [outside, server] = await pair();
+  const program = await pairs.inside();
+  const [outside, server] = await pairs.pair();
   const carried = carry(program, outside, []);
   while (await pushed(program.near, 1024 * 1024)) continue;
   server.resetAndDestroy();

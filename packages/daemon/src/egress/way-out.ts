@@ -1,0 +1,273 @@
+/**
+ * The way out of one agent, as long as one link holds it open: every connection that a program inside makes is
+ * decided on, made from here, carried, and told.
+ *
+ * - I1 Names are resolved here, once for each connection, and the connection is made to the very address that
+ *   was decided on: a name that leads elsewhere a moment later changes nothing.
+ * - I2 Nothing is connected, and of what needs no look nothing is read, before it is allowed.
+ * - I3 What a new policy denies is broken off at once; what waits for its first bytes is decided by the new one.
+ * - I4 Each connection is told once, when it is over: refused, failed or carried.
+ */
+import { connect as connectTcp, type Socket } from "node:net";
+import { lookup } from "node:dns/promises";
+import type { EgressPolicy } from "@perdure/protocol";
+import type { Clock } from "../core/ports/clock.ts";
+import { carry, type InsideConnection } from "./carry.ts";
+import { decideEgress, type EgressDecision } from "./decision.ts";
+import { methodOf } from "./first-bytes.ts";
+import { wayOutLimits } from "./limit.ts";
+import { Rate } from "./rate.ts";
+
+/** A connection that a program inside wants; it waits there until it is taken. */
+export interface Wanted {
+  readonly name: string | null;
+  /** IPv4, as the program has it: of a name the one that stands for it inside. */
+  readonly address: string;
+  readonly port: number;
+  /** Takes it. @throws `connection_reset` where the program has left */
+  take(): Promise<InsideConnection>;
+}
+
+/** What became of one connection. */
+export interface ConnectionEnd {
+  readonly atMs: number;
+  readonly name: string | null;
+  /** Where it was made to, or would have been; null: the name leads nowhere. */
+  readonly address: string | null;
+  readonly port: number;
+  /** The method of its first request, where it was looked at. */
+  readonly method: string | null;
+  readonly outcome: "carried" | "denied" | "failed";
+  /** Place of the rule that decided, from 0; null: none did. */
+  readonly rule: number | null;
+  readonly outBytes: number;
+  readonly inBytes: number;
+  readonly ms: number;
+  /** Why it was denied, failed or broken off. */
+  readonly why: string | null;
+}
+
+export interface WayOutOptions {
+  readonly policy: EgressPolicy;
+  readonly clock: Clock;
+  /** Whether the daemon itself listens there: never reached, whatever a rule says. */
+  readonly isOwn: (address: string, port: number) => boolean;
+  readonly tell: (end: ConnectionEnd) => void;
+  /** All addresses of a name. Default: as this host resolves it. */
+  readonly resolve?: (name: string) => Promise<readonly string[]>;
+}
+
+/** One connection under way. */
+interface UnderWay {
+  readonly wanted: Wanted;
+  address: string | null;
+  method: string | null | undefined;
+  rule: number | null;
+  /** Ends it, with why. */
+  breakOff: (why: string) => void;
+  denied: string | null;
+}
+
+export class WayOut {
+  readonly #options: WayOutOptions;
+  readonly #resolve: (name: string) => Promise<readonly string[]>;
+  readonly #rate: Rate;
+  readonly #underWay = new Set<UnderWay>();
+  #policy: EgressPolicy;
+
+  constructor(options: WayOutOptions) {
+    this.#options = options;
+    this.#policy = options.policy;
+    this.#resolve = options.resolve ?? addressesOf;
+    this.#rate = new Rate(options.clock, wayOutLimits.newPerSecond, wayOutLimits.newAtOnce);
+  }
+
+  /** Connections that are being made or carried. */
+  get open(): number {
+    return this.#underWay.size;
+  }
+
+  /** From now on this policy holds, for those that are open as well. */
+  apply(policy: EgressPolicy): void {
+    this.#policy = policy;
+    for (const one of this.#underWay) {
+      if (one.address === null) continue;
+      const decision = this.#decide(one, one.address);
+      if (decision.verdict === "deny") one.breakOff(decision.why);
+    }
+  }
+
+  /** Serves one connection from its wish to its end. Never rejects. */
+  async serve(wanted: Wanted): Promise<void> {
+    const { clock, tell } = this.#options;
+    const startMs = clock.monotonicMs();
+    const one: UnderWay = {
+      wanted,
+      address: null,
+      method: undefined,
+      rule: null,
+      breakOff: () => undefined,
+      denied: null,
+    };
+    const end = {
+      atMs: clock.nowMs(),
+      name: wanted.name,
+      port: wanted.port,
+      outBytes: 0,
+      inBytes: 0,
+    };
+    const told = (outcome: ConnectionEnd["outcome"], rest: Partial<ConnectionEnd>): void => {
+      const { address, method = null, rule } = one;
+      const ms = Math.round(clock.monotonicMs() - startMs);
+      tell({ ...end, address, method, rule, outcome, why: null, ms, ...rest });
+    };
+    this.#underWay.add(one);
+    try {
+      const carried = await this.#serve(one);
+      if (one.denied === null) told("carried", { ...carried, why: carried.broken });
+      else told("denied", { ...carried, why: one.denied });
+    } catch (error) {
+      if (error instanceof Denied) told("denied", { why: error.message });
+      else
+        told("failed", {
+          why: (one.denied ?? error instanceof Error) ? error.message : String(error),
+        });
+    } finally {
+      this.#underWay.delete(one);
+    }
+  }
+
+  async #serve(one: UnderWay): ReturnType<typeof carry> {
+    const { wanted } = one;
+    let inside: InsideConnection | null = null;
+    let outside: Socket | null = null;
+    try {
+      if (this.#underWay.size > wayOutLimits.openMax) throw new Denied("Too many are open");
+      if (!this.#rate.take()) throw new Denied("Too many were made within a moment");
+      const candidates = await this.#candidates(one);
+      const first: Uint8Array[] = [];
+      if (candidates.some((address) => this.#decide(one, address).verdict === "look")) {
+        inside = await wanted.take();
+        one.method = await this.#look(inside, first);
+      }
+      outside = await this.#connect(one, candidates);
+      inside ??= await wanted.take();
+      const [socket, taken] = [outside, inside];
+      one.breakOff = (why) => {
+        one.denied ??= why;
+        taken.close();
+        socket.resetAndDestroy();
+      };
+      // The policy may have changed since it was decided on.
+      this.#allowed(one, one.address ?? "");
+      return await carry(inside, outside, first);
+    } catch (error) {
+      outside?.resetAndDestroy();
+      await refuse(wanted, inside);
+      throw error;
+    }
+  }
+
+  /** Where it may lead. @throws Denied where nowhere */
+  async #candidates(one: UnderWay): Promise<readonly string[]> {
+    const { name, address } = one.wanted;
+    const addresses = name === null ? [address] : await this.#resolve(name);
+    if (addresses.length === 0) throw new Error(`No address of ${String(name)} is known`);
+    one.address = addresses[0] ?? null;
+    const decisions = addresses.map((each) => ({ each, ...this.#decide(one, each) }));
+    const open = decisions.filter(({ verdict }) => verdict !== "deny");
+    if (open.length > 0) return open.map(({ each }) => each);
+    one.rule = decisions[0]?.rule ?? null;
+    throw new Denied(decisions[0]?.why ?? "");
+  }
+
+  #decide(one: UnderWay, address: string): EgressDecision {
+    const { name, port } = one.wanted;
+    if (this.#options.isOwn(address, port)) {
+      return { verdict: "deny", rule: null, why: "It leads to the daemon itself" };
+    }
+    return decideEgress(this.#policy, { name, address, port, method: one.method });
+  }
+
+  /** @throws Denied */
+  #allowed(one: UnderWay, address: string): void {
+    const { verdict, rule, why } = this.#decide(one, address);
+    one.rule = rule;
+    if (verdict === "deny") throw new Denied(why);
+  }
+
+  /** The method of what a program says first; null where it says something else, or nothing for a while. */
+  async #look(inside: InsideConnection, first: Uint8Array[]): Promise<string | null> {
+    const late = new AbortController();
+    const silence = this.#options.clock
+      .wait(wayOutLimits.firstBytesMs, late.signal)
+      .then(() => "silent" as const);
+    silence.catch(() => undefined);
+    try {
+      for (;;) {
+        const read = inside.read();
+        read.catch(() => undefined);
+        const bytes = await Promise.race([read, silence]);
+        if (bytes === "silent") throw new Denied("It said nothing that could be looked at");
+        if (bytes === null) return null;
+        first.push(bytes);
+        const method = methodOf(Buffer.concat(first));
+        if (method !== undefined) return method;
+      }
+    } finally {
+      late.abort();
+    }
+  }
+
+  /** To the first address that is allowed and answers. @throws Denied, or why the last one did not answer */
+  async #connect(one: UnderWay, candidates: readonly string[]): Promise<Socket> {
+    let why: unknown = null;
+    for (const address of candidates) {
+      one.address = address;
+      try {
+        this.#allowed(one, address);
+        return await connected(address, one.wanted.port);
+      } catch (error) {
+        why = error;
+      }
+    }
+    throw why;
+  }
+}
+
+class Denied extends Error {}
+
+/** The program sees a reset. */
+async function refuse(wanted: Wanted, taken: InsideConnection | null): Promise<void> {
+  try {
+    (taken ?? (await wanted.take())).close();
+  } catch {
+    // It has left already.
+  }
+}
+
+async function addressesOf(name: string): Promise<string[]> {
+  const found = await lookup(name, { all: true });
+  return found.map(({ address }) => address);
+}
+
+function connected(address: string, port: number): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connectTcp({ host: address, port, allowHalfOpen: true, noDelay: true });
+    socket.setKeepAlive(true, wayOutLimits.keepAliveMs);
+    const late = setTimeout(() => {
+      fail(new Error(`${address} did not answer within ${wayOutLimits.connectMs} ms`));
+    }, wayOutLimits.connectMs);
+    const fail = (error: Error): void => {
+      clearTimeout(late);
+      socket.destroy();
+      reject(error);
+    };
+    socket.once("error", fail);
+    socket.once("connect", () => {
+      clearTimeout(late);
+      socket.off("error", fail);
+      resolve(socket);
+    });
+  });
+}
