@@ -128,10 +128,7 @@ export class WayOut {
       else told("denied", { ...carried, why: one.denied });
     } catch (error) {
       if (error instanceof Denied) told("denied", { why: error.message });
-      else
-        told("failed", {
-          why: (one.denied ?? error instanceof Error) ? error.message : String(error),
-        });
+      else told("failed", { why: one.denied ?? messageOf(error) });
     } finally {
       this.#underWay.delete(one);
     }
@@ -235,7 +232,13 @@ export class WayOut {
   }
 }
 
-class Denied extends Error {}
+class Denied extends Error {
+  override readonly name = "Denied";
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
 
 /** The program sees a reset. */
 async function refuse(wanted: Wanted, taken: InsideConnection | null): Promise<void> {
