@@ -53,6 +53,7 @@ export async function openGuestAgent(): Promise<GuestLinkSubject> {
     entropy: "The agent leaves the random pool of a test host alone",
     "clock-source": "The agent leaves the clock of a test host alone",
     "drop-caches": "The agent leaves the caches of a test host alone",
+    "way-out": "The agent leaves the network of a test host alone: guest/test/outbound.py tests it",
   };
   if (speaks() < 3) missing["version-3"] = `${BINARY} is of an older version of the protocol`;
   if (speaks() < 2) missing["version-2"] = `${BINARY} is of an older version of the protocol`;

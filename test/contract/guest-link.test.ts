@@ -20,6 +20,10 @@ guestLinkContract("fake guest", () => {
       const close = (): Promise<void> => Promise.resolve(void guest.listeners.delete(own));
       return Promise.resolve({ port: own, close });
     },
+    dial: ({ name, address, port: to }) => {
+      const number = address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0);
+      return guest.wayOut.dial({ name, address: number, port: to });
+    },
     close: () => Promise.resolve(),
   });
 });

@@ -6,6 +6,7 @@
 import { afterAll, beforeAll, describe } from "vitest";
 import { boundaryTests } from "./guest-link/boundary.ts";
 import { connectTests } from "./guest-link/connect.ts";
+import { outboundTests } from "./guest-link/outbound.ts";
 import { controlTests } from "./guest-link/control.ts";
 import { epochTests } from "./guest-link/epoch.ts";
 import { execTests } from "./guest-link/exec.ts";
@@ -36,5 +37,6 @@ export function guestLinkContract(name: string, open: () => Promise<GuestLinkSub
     folderTests(rig);
     watchTests(rig);
     connectTests(rig);
+    outboundTests(rig);
   });
 }

@@ -104,6 +104,7 @@ function createLink(wire: GuestWire): GuestLink {
       await wire.user("connect", (guest) => guest.assertListening(port));
       return echoConnection(wire);
     },
+    openWayOut: () => Promise.reject(absent("way out")),
   };
 }
 

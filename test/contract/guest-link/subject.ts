@@ -13,7 +13,8 @@ export type GuestCapability =
   | "drop-caches"
   | "kill-tree"
   | "version-2"
-  | "version-3";
+  | "version-3"
+  | "way-out";
 
 export interface GuestLinkSubject {
   /** A new link to the same guest, not yet synchronised. Ends the epoch before. */
@@ -25,6 +26,8 @@ export interface GuestLinkSubject {
   listen(
     serve: (peer: Duplex, breakOff: () => void) => void,
   ): Promise<{ port: number; close: () => Promise<void> }>;
+  /** A program inside connects to elsewhere: its end. Absent where "way-out" is missing. */
+  dial?(to: { name: string | null; address: string; port: number }): Duplex;
   readonly missing: Readonly<Partial<Record<GuestCapability, string>>>;
   close(): Promise<void>;
 }

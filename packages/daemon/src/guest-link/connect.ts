@@ -1,4 +1,7 @@
-/** Connections to TCP ports inside: bytes both ways under credit, each direction with an end of its own. */
+/**
+ * Connections of programs inside, made from here (CONNECT) or by them (CARRY): bytes both ways under credit,
+ * each direction with an end of its own.
+ */
 import { PerdureError } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type { PortConnection } from "../core/ports/guest-link.ts";
@@ -6,24 +9,46 @@ import { answerError, timeoutError } from "./call.ts";
 import { ANSWER_GRACE_MS, startDeadline } from "./deadline.ts";
 import type { Epoch } from "./epoch.ts";
 import { FieldWriter } from "./field.ts";
-import { operation, tag } from "./operation.ts";
+import { operation, tag, type Operation } from "./operation.ts";
 import { Receiver } from "./receiver.ts";
 import { Sender } from "./sender.ts";
 import { requireVersion } from "./version.ts";
 
-export async function connectPort(
+export function connectPort(
   epoch: Epoch,
   clock: Clock,
   port: number,
   deadlineMs: number,
 ): Promise<PortConnection> {
-  const action = `connect to port ${port}`;
-  requireVersion(epoch, operation.connect, action);
+  return openConnection(epoch, clock, {
+    op: operation.connect,
+    fields: new FieldWriter().number(tag.port, port).number(tag.deadlineMs, deadlineMs),
+    action: `connect to port ${port}`,
+    use: `use the connection to port ${port}`,
+    deadlineMs,
+  });
+}
+
+interface ConnectionRequest {
+  readonly op: Operation;
+  readonly fields: FieldWriter;
+  /** As they read after "Cannot". */
+  readonly action: string;
+  readonly use: string;
+  readonly deadlineMs: number;
+}
+
+/** Resolves when the guest has answered that the connection is there. */
+export async function openConnection(
+  epoch: Epoch,
+  clock: Clock,
+  { op, fields, action, use, deadlineMs }: ConnectionRequest,
+): Promise<PortConnection> {
+  requireVersion(epoch, op, action);
   const receiver = new Receiver();
   const sender = new Sender(epoch, action, () => undefined);
-  const fields = new FieldWriter().number(tag.port, port).number(tag.deadlineMs, deadlineMs);
   const stream = epoch.open(
-    operation.connect,
+    op,
     fields.finish(),
     { control: false, action },
     {
@@ -31,8 +56,7 @@ export async function connectPort(
       duplex: true,
       data: (payload) => receiver.push(payload),
       end: (status, answer) => {
-        const over = `use the connection to port ${port}`;
-        const error = status === 0 ? null : answerError(over, status, answer);
+        const error = status === 0 ? null : answerError(use, status, answer);
         receiver.finish(error);
         if (error !== null) sender.fail(error);
       },
@@ -64,8 +88,7 @@ export async function connectPort(
     },
     close: () => {
       receiver.stop();
-      const message = `Cannot use the connection to port ${port}: it was closed`;
-      sender.fail(new PerdureError("cancelled", message));
+      sender.fail(new PerdureError("cancelled", `Cannot ${use}: it was closed`));
     },
   };
 }

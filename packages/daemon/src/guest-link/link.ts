@@ -20,6 +20,7 @@ import type {
   GuestStats,
   GuestTimer,
   HookResult,
+  OutboundConnection,
   OutputPiece,
   PortConnection,
   TerminalSize,
@@ -33,6 +34,7 @@ import { OutputReader } from "./output.ts";
 import { makeFolder, movePath, removePath } from "./path-operation.ts";
 import { exec, forgetProcess, listProcesses, resizeTerminal, sendSignal } from "./process.ts";
 import { StdinStreams } from "./stdin.ts";
+import { openWayOut } from "./outbound.ts";
 import { openWatch } from "./watch.ts";
 
 export class StreamGuestLink implements GuestLink {
@@ -217,6 +219,10 @@ export class StreamGuestLink implements GuestLink {
 
   async connect(port: number, deadlineMs: number): Promise<PortConnection> {
     return connectPort(this.#connection.epoch, this.#clock, port, deadlineMs);
+  }
+
+  async openWayOut(): Promise<AsyncIterableIterator<OutboundConnection, undefined>> {
+    return openWayOut(this.#connection.epoch, this.#clock);
   }
 
   get #control(): Control {

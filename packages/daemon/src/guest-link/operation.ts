@@ -44,6 +44,8 @@ export const operation = {
   frozenWaits: 32,
   // From version 3 on.
   connect: 33,
+  outbound: 34,
+  carry: 35,
 } as const;
 export type Operation = (typeof operation)[keyof typeof operation];
 
@@ -106,6 +108,8 @@ export const tag = {
   recursive: 61,
   from: 62,
   port: 63,
+  connection: 27,
+  address: 28,
 } as const;
 
 export const eventKind = { processEnded: 1 } as const;

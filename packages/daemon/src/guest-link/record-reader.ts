@@ -28,6 +28,11 @@ export interface RecordSource<T> {
   readonly first?: T;
   /** Whether the guest may be silent for as long as it likes. */
   readonly endless: boolean;
+  /**
+   * A control operation, begun by `begin` before the link is let out; no record is asked for before the first
+   * `next`. Default: false
+   */
+  readonly control?: boolean;
   /** What the reader gets when the link closes. Default: what closed it. */
   readonly interrupted?: (cause: PerdureError) => PerdureError;
 }
@@ -42,6 +47,7 @@ export class RecordReader<T> implements AsyncIterableIterator<T, undefined> {
   readonly #begun = Promise.withResolvers<boolean>();
   #stream: Stream | undefined;
   #started = false;
+  #asks = false;
   #firstDue: boolean;
 
   constructor(epoch: () => Epoch, clock: Clock, source: RecordSource<T>) {
@@ -55,8 +61,15 @@ export class RecordReader<T> implements AsyncIterableIterator<T, undefined> {
     return this;
   }
 
+  /** Resolves once the guest has answered that it began. @throws why it did not */
+  async begin(): Promise<void> {
+    if (!this.#started) this.#start();
+    if (!(await this.#begun.promise)) await this.#receiver.take();
+  }
+
   async next(): Promise<IteratorResult<T, undefined>> {
     if (!this.#started) this.#start();
+    this.#ask();
     const { first, decode } = this.#source;
     if (this.#firstDue && first !== undefined) {
       this.#firstDue = false;
@@ -101,11 +114,18 @@ export class RecordReader<T> implements AsyncIterableIterator<T, undefined> {
       const epoch = this.#epoch();
       requireVersion(epoch, op, action);
       const fields = this.#source.fields().finish();
-      this.#stream = epoch.open(op, fields, { control: false, action }, this.#events());
-      this.#receiver.start(this.#stream);
+      const { control = false } = this.#source;
+      this.#stream = epoch.open(op, fields, { control, action }, this.#events());
     } catch (error) {
       this.#fail(PerdureError.from(error));
     }
+  }
+
+  /** Gives the first credit. */
+  #ask(): void {
+    if (this.#asks || this.#stream === undefined) return;
+    this.#asks = true;
+    this.#receiver.start(this.#stream);
   }
 
   #fail(error: PerdureError): void {

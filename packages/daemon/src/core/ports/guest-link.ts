@@ -9,7 +9,7 @@
  *
  * Guest agents in old checkpoints and templates speak an older version of the protocol. What they lack
  * is `not_supported`, without a word to them: `GuestExec.terminal`, `resizeTerminal`, `listFolder`,
- * `makeFolder`, `movePath`, `removePath` and `watch` need version 2, `connect` version 3.
+ * `makeFolder`, `movePath`, `removePath` and `watch` need version 2, `connect` and `openWayOut` version 3.
  */
 import type { Exit, GuestClockFacts, ProcessView } from "@perdure/protocol";
 
@@ -185,6 +185,20 @@ export interface PortConnection {
   close(): void;
 }
 
+/** A connection that a program inside makes to elsewhere. It waits there, unread, until it is taken. */
+export interface OutboundConnection {
+  /** The name that it was made to, in lower case; null: it was made to an address. */
+  readonly name: string | null;
+  /** IPv4. Of a name the one that stands for it inside, and for nothing outside. */
+  readonly address: string;
+  readonly port: number;
+  /**
+   * What is taken and closed is refused: the program sees a reset. What nobody takes within a minute is, too.
+   * @throws `connection_reset` where the program has left
+   */
+  take(): Promise<PortConnection>;
+}
+
 export interface GuestLink {
   /** RESYNC and wait for SYNCED: a new epoch. Call once, after the VM runs. */
   sync(generation: number, deadlineMs: number): Promise<void>;
@@ -327,6 +341,13 @@ export interface GuestLink {
    *   `deadline_exceeded` where no program takes it in time, `too_many`
    */
   connect(port: number, deadlineMs: number): Promise<PortConnection>;
+  /**
+   * Opens the way out: connections that programs inside make to elsewhere wait to be taken; without it they are
+   * reset at once. A control operation, for before the thaw: it resolves once the guest holds them, and nothing
+   * is told before the link is let out and the iteration begins. Leaving the iteration closes the way out.
+   * @throws `not_supported` of a machine that has none, or whose guest agent is older
+   */
+  openWayOut(): Promise<AsyncIterableIterator<OutboundConnection, undefined>>;
 }
 
 export interface GuestLinks {

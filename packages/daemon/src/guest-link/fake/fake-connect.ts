@@ -1,5 +1,5 @@
 /** CONNECT of the fake guest: a pair of streams in place of a socket, with the same ends and resets. */
-import { duplexPair } from "node:stream";
+import { duplexPair, type Duplex } from "node:stream";
 import type { Fields } from "../field.ts";
 import { FieldWriter } from "../field.ts";
 import { status, tag } from "../operation.ts";
@@ -17,6 +17,12 @@ export function connect(guest: FakeInside, stream: FakeStream, fields: Fields): 
   const listener = guest.listeners.get(port);
   if (listener === undefined) throw new FakeFailure(status.portRefused, "");
   const [ours, theirs] = duplexPair();
+  carryPair(stream, ours, theirs);
+  listener(theirs);
+}
+
+/** Answers, and carries bytes between the stream and a program that has `theirs`. */
+export function carryPair(stream: FakeStream, ours: Duplex, theirs: Duplex): void {
   let guestEnded = false;
   let hostEnded = false;
   let over = false;
@@ -74,5 +80,4 @@ export function connect(guest: FakeInside, stream: FakeStream, fields: Fields): 
     ours.end();
     leaveIfOver();
   };
-  listener(theirs);
 }

@@ -12,6 +12,7 @@ import { eventKind, PROTOCOL_VERSION, status, tag, type Operation } from "../ope
 import { operationVersion } from "../version.ts";
 import { FakeFailure, FakeFiles, initialFiles } from "./fake-file.ts";
 import { fakeOperations } from "./fake-operation.ts";
+import { FakeWayOut } from "./fake-outbound.ts";
 import { FakePort, type FakeStream } from "./fake-port.ts";
 import { exitFields, FakeProcess, type FakeProcessState } from "./fake-process.ts";
 import type { FakeGuestState, FakeInside, FakeListener } from "./fake-state.ts";
@@ -41,6 +42,7 @@ export class FakeGuest implements FakeInside {
   readonly files: FakeFiles;
   readonly processes = new Map<number, FakeProcess>();
   readonly listeners = new Map<number, FakeListener>();
+  readonly wayOut = new FakeWayOut();
   readonly faults: FakeFaults = {};
   readonly #version: number;
   /** Called when the guest has powered itself off. */

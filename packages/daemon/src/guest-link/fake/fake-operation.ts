@@ -3,6 +3,7 @@ import { type Fields, FieldWriter } from "../field.ts";
 import { operation, status, tag } from "../operation.ts";
 import { connect } from "./fake-connect.ts";
 import { FakeFailure, uidOf } from "./fake-file.ts";
+import { carry, outbound } from "./fake-outbound.ts";
 
 import type { FakeStream } from "./fake-port.ts";
 import { listFolder, makeFolder, movePath, removePath, watch } from "./fake-path-operation.ts";
@@ -78,6 +79,8 @@ export const fakeOperations: ReadonlyMap<number, Run> = new Map<number, Run>([
   [operation.hooks, done],
   [operation.exec, exec],
   [operation.connect, connect],
+  [operation.outbound, outbound],
+  [operation.carry, carry],
   [operation.attach, attach],
   [operation.stdin, openStdin],
   [

@@ -1,13 +1,11 @@
 /** Folders, paths and watches of the fake guest. */
 import { FieldWriter, type Fields } from "../field.ts";
-import { u32 } from "../frame.ts";
 import { status, tag } from "../operation.ts";
 import { uidOf, type FakeChange } from "./fake-file.ts";
 import type { FakeStream } from "./fake-port.ts";
+import { record, RecordQueue } from "./fake-record.ts";
 import type { FakeInside } from "./fake-state.ts";
 import { factFields } from "./fake-user-operation.ts";
-
-const FRAME_BYTES = 32 * 1024;
 
 type Run = (guest: FakeInside, stream: FakeStream, fields: Fields) => void;
 
@@ -96,40 +94,4 @@ function asSeen(change: FakeChange, seen: (path: string) => boolean): FakeChange
   if (type !== "moved" || from === undefined) return seen(path) ? change : undefined;
   if (seen(path)) return seen(from) ? change : { type: "created", path };
   return seen(from) ? { type: "removed", path: from } : undefined;
-}
-
-function record(fields: FieldWriter): Buffer {
-  const bytes = fields.finish();
-  return Buffer.concat([u32(bytes.length), bytes]);
-}
-
-/** Sends as credit allows. */
-class RecordQueue {
-  readonly #stream: FakeStream;
-  #waiting = Buffer.alloc(0);
-  #ended = false;
-
-  constructor(stream: FakeStream) {
-    this.#stream = stream;
-    stream.onWindow = () => this.#pump();
-  }
-
-  push(bytes: Buffer): void {
-    this.#waiting = Buffer.concat([this.#waiting, bytes]);
-    this.#pump();
-  }
-
-  end(): void {
-    this.#ended = true;
-    this.#pump();
-  }
-
-  #pump(): void {
-    const bytes = Math.min(this.#waiting.length, this.#stream.credit);
-    for (let at = 0; at < bytes; at += FRAME_BYTES) {
-      this.#stream.data(this.#waiting.subarray(at, Math.min(at + FRAME_BYTES, bytes)));
-    }
-    this.#waiting = this.#waiting.subarray(Math.max(bytes, 0));
-    if (this.#ended && this.#waiting.length === 0 && this.#stream.open) this.#stream.end(status.ok);
-  }
 }

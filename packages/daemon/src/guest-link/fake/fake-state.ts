@@ -2,6 +2,7 @@
 import type { Duplex } from "node:stream";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { FakeFile, FakeFiles } from "./fake-file.ts";
+import type { FakeWayOut } from "./fake-outbound.ts";
 import type { FakeProcess, FakeProcessState } from "./fake-process.ts";
 
 /** Plain data: all that survives a sleep. */
@@ -39,6 +40,8 @@ export interface FakeInside {
   readonly processes: ReadonlyMap<number, FakeProcess>;
   /** By port. No part of its memory. */
   readonly listeners: ReadonlyMap<number, FakeListener>;
+  /** No part of its memory either. */
+  readonly wayOut: FakeWayOut;
   /** The guest's wall clock. */
   nowMs(): number;
   /** Lets every process look again whether it may run. */
