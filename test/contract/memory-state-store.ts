@@ -4,6 +4,7 @@ import type { AgentId, AgentState, CheckpointId } from "@perdure/protocol";
 import { dueMs, hasLabels, type Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { ApiKey, KeyId } from "../../packages/daemon/src/core/api-key.ts";
 import type { CheckpointRow } from "../../packages/daemon/src/core/checkpoint.ts";
+import type { ConnectionRow } from "../../packages/daemon/src/core/connection.ts";
 import type {
   KeptRequest,
   KeptRequestBounds,
@@ -24,9 +25,12 @@ interface Tables {
   /** By principal and key. */
   readonly requests: Map<string, KeptRequest>;
   readonly keys: Map<KeyId, ApiKey>;
+  /** In the order in which they came. */
+  connections: readonly { readonly row: ConnectionRow; readonly place: number }[];
   readonly events: (NewEvent & { readonly id: number })[];
   /** Of the newest event. */
   lastEvent: number;
+  lastConnection: number;
 }
 
 const settledStates = new Set<AgentState>(["asleep", "stopped", "quarantined", "failed"]);
@@ -38,8 +42,10 @@ export function createMemoryStateStore(): StateStore {
     places: new Map(),
     requests: new Map(),
     keys: new Map(),
+    connections: [],
     events: [],
     lastEvent: 0,
+    lastConnection: 0,
   };
   let tellEvents = (): void => undefined;
   let closed = false;
@@ -65,6 +71,8 @@ export function createMemoryStateStore(): StateStore {
         places: new Map(tables.places),
         requests: new Map(tables.requests),
         keys: new Map(tables.keys),
+        connections: tables.connections,
+        lastConnection: tables.lastConnection,
         events: [...tables.events],
         lastEvent: tables.lastEvent,
       };
@@ -141,6 +149,20 @@ export function createMemoryStateStore(): StateStore {
           .slice(0, limit),
       ),
     checkpoint: (id) => answer(({ checkpoints }) => checkpoints.get(id) ?? null),
+    connectionPage: ({ agent, after, limit }) =>
+      answer(({ connections }) =>
+        connections
+          .filter(({ row, place }) => row.agent === agent && place > after)
+          .slice(0, limit),
+      ),
+    unmediatedSince: (agent, atMs) =>
+      answer(({ connections }) => {
+        const found = connections
+          .map(({ row }) => row)
+          .filter((row) => row.agent === agent && row.unmediated)
+          .filter(({ endedAtMs }) => endedAtMs === null || endedAtMs > atMs);
+        return { count: found.length, last: found.at(-1) ?? null };
+      }),
     events: (query) => answer(({ events, lastEvent }) => pageOf(events, lastEvent, query)),
     onEvents: (listener) => {
       tellEvents = listener;
@@ -207,6 +229,33 @@ function apply(tables: Tables, change: StateChange): void {
       for (const { id, agent } of checkpoints.values()) {
         if (agent === change.id) checkpoints.delete(id);
       }
+      tables.connections = tables.connections.filter(({ row }) => row.agent !== change.id);
+      return;
+    case "insert-connection": {
+      const place = ++tables.lastConnection;
+      tables.connections = [...tables.connections, { row: change.connection, place }];
+      return;
+    }
+    case "update-connection":
+      tables.connections = tables.connections.map((one) =>
+        one.row.id === change.connection.id ? { ...one, row: change.connection } : one,
+      );
+      return;
+    case "lose-connections":
+      tables.connections = tables.connections
+        .filter(({ row }) => agents.has(row.agent))
+        .map((one) => (one.row.endedAtMs === null ? { ...one, row: lost(one.row, change) } : one));
+      return;
+    case "collect-connections":
+      for (const unmediated of [true, false]) {
+        const ofThem = ({ row }: Placed): boolean =>
+          row.agent === change.agent && row.unmediated === unmediated;
+        const newest = new Set(tables.connections.filter(ofThem).slice(-change.countMax));
+        tables.connections = tables.connections.filter((one) => {
+          if (!ofThem(one) || one.row.endedAtMs === null) return true;
+          return newest.has(one) && one.row.endedAtMs >= change.sinceMs;
+        });
+      }
       return;
     case "append-event":
       events.push({ ...change.event, id: ++tables.lastEvent });
@@ -257,6 +306,12 @@ function apply(tables: Tables, change: StateChange): void {
       collect(requests, change.bounds);
       return;
   }
+}
+
+type Placed = Tables["connections"][number];
+
+function lost(row: ConnectionRow, { atMs }: { readonly atMs: number }): ConnectionRow {
+  return { ...row, endedAtMs: atMs, outcome: "lost", why: "The daemon ended before it did" };
 }
 
 function pageOf(

@@ -5,6 +5,7 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
+import { connectionContract } from "./state-store-connection.ts";
 import { eventContract } from "./state-store-event.ts";
 import { keyContract } from "./state-store-key.ts";
 import { requestContract } from "./state-store-request.ts";
@@ -324,6 +325,7 @@ export function stateStoreContract(
     requestContract(() => store);
     eventContract(() => store);
     keyContract(() => store);
+    connectionContract(() => store);
 
     it("does what was asked before close, and refuses what comes after", async () => {
       const agent = sampleAgent("a1");

@@ -2,6 +2,7 @@
 import { PerdureError } from "@perdure/protocol";
 import type { GuestLink, GuestLinks } from "../../packages/daemon/src/core/ports/guest-link.ts";
 import { echoConnection } from "./guest-connection.ts";
+import { silentWayOut } from "./fake-egress.ts";
 import { GuestWire, type LinkWorld } from "./guest-wire.ts";
 import { processView } from "./guest.ts";
 
@@ -104,7 +105,10 @@ function createLink(wire: GuestWire): GuestLink {
       await wire.user("connect", (guest) => guest.assertListening(port));
       return echoConnection(wire);
     },
-    openWayOut: () => Promise.reject(absent("way out")),
+    openWayOut: async () => {
+      await wire.openWayOut();
+      return silentWayOut(wire);
+    },
   };
 }
 

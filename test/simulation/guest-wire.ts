@@ -18,6 +18,8 @@ export interface LinkWorld {
   readonly life: Life;
   /** Whether the state store knows that the agent on this machine was let out; null: no agent. */
   readonly isLetOut: (machine: string) => boolean | null;
+  /** Guest agents of before, that have none. */
+  readonly lacksWayOut: () => boolean;
   /** Every connection of this life. */
   readonly wires: Set<GuestWire>;
 }
@@ -32,6 +34,8 @@ export class GuestWire {
   readonly #process: FakeProcess;
   readonly #world: LinkWorld;
   #letOut = false;
+  /** Whether the guest was asked for its way out. */
+  #wayOutAsked = false;
   #closedBy: string | null = null;
   #close: (reason: string) => void = () => undefined;
 
@@ -42,6 +46,12 @@ export class GuestWire {
     process.listeners.add(({ kind, detail }) => {
       if (kind === "exited" && !world.life.over) this.close(detail);
     });
+  }
+
+  async openWayOut(): Promise<void> {
+    this.#wayOutAsked = true;
+    if (this.#world.lacksWayOut()) throw new PerdureError("not_supported", "There is no way out");
+    await this.control("openWayOut", 5000, () => undefined);
   }
 
   letOut(): void {
@@ -57,6 +67,9 @@ export class GuestWire {
     const { host, isLetOut } = this.#world;
     if (memory.frozen && isLetOut(seat.machine) === false) {
       host.violate(`I4: ${seat.machine} was thawed before its let-out was recorded`);
+    }
+    if (memory.frozen && isLetOut(seat.machine) !== null && !this.#wayOutAsked) {
+      host.violate(`I4: ${seat.machine} was thawed before it was asked for its way out`);
     }
     memory.frozen = false;
   }

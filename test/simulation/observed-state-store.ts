@@ -106,6 +106,9 @@ export function observedStateStore(options: ObservedStateStoreOptions): StateSto
     checkpoints: (agent) => ask("checkpoints", () => store.checkpoints(agent)),
     checkpointPage: (query) => ask("checkpointPage", () => store.checkpointPage(query)),
     checkpoint: (id) => ask("checkpoint", () => store.checkpoint(id)),
+    connectionPage: (query) => ask("connectionPage", () => store.connectionPage(query)),
+    unmediatedSince: (agent, atMs) =>
+      ask("unmediatedSince", () => store.unmediatedSince(agent, atMs)),
     events: (query) => ask("events", () => store.events(query)),
     onEvents: (listener) => store.onEvents(listener),
     key: (id) => ask("key", () => store.key(id)),

@@ -6,10 +6,12 @@
 import type { ImageConfig } from "@perdure/protocol";
 import type { Agent } from "../../packages/daemon/src/core/agent.ts";
 import type { ResultOf, Command } from "../../packages/daemon/src/core/command.ts";
+import { ConnectionLog } from "../../packages/daemon/src/core/connection-log.ts";
 import { Engine } from "../../packages/daemon/src/core/engine.ts";
 import { engineLimits } from "../../packages/daemon/src/core/limit.ts";
 import { ImageHolds } from "../../packages/daemon/src/core/image-hold.ts";
 import { HotChildren } from "../../packages/daemon/src/core/hot-children.ts";
+import type { Log } from "../../packages/daemon/src/core/ports/log.ts";
 import type { StateStore } from "../../packages/daemon/src/core/ports/state-store.ts";
 import { SparePlan } from "../../packages/daemon/src/core/spare-plan.ts";
 import type { Step } from "../../packages/daemon/src/core/step.ts";
@@ -23,6 +25,7 @@ import { Life } from "../../packages/daemon/src/substrate/fake/life.ts";
 import { createMemoryStateStore } from "../contract/memory-state-store.ts";
 import { CheckpointFolder } from "./checkpoint-folder.ts";
 import { CutLog } from "./cut-log.ts";
+import { FakeEgress } from "./fake-egress.ts";
 import { createGuestLinks } from "./guest-links.ts";
 import type { GuestWire } from "./guest-wire.ts";
 import { Guest } from "./guest.ts";
@@ -80,6 +83,9 @@ export class World {
   substrate!: FakeSubstrate;
   life!: Life;
   hotChildren!: HotChildren;
+  readonly egress = new FakeEgress();
+  /** Guest agents are of before, and have no way out. */
+  lacksWayOut = false;
   /** Called at every step; what it answers happens there. */
   atStep: ((step: Step) => CrashTarget | null) | null = null;
   /** Called at every step; the verb goes on when it resolves, and no time passes until then. */
@@ -195,10 +201,16 @@ export class World {
       onWrite: (draft, devices) =>
         devices === null ? this.oracle.keptDisk(draft) : this.cuts.wrote(draft, devices),
     });
+    const log: Log = (level, message, facts) => {
+      if (level === "warn" || level === "error") {
+        this.complaints.push(`${message} ${JSON.stringify(facts ?? {})}`);
+      }
+    };
+    const state = observedStateStore({ store: this.state, log: this.commits, faults, life, time });
     this.engine = new Engine(
       {
         clock,
-        state: observedStateStore({ store: this.state, log: this.commits, faults, life, time }),
+        state,
         checkpoints,
         templates: createMemoryTemplateStore({
           folder: this.templates,
@@ -221,8 +233,11 @@ export class World {
           time,
           life,
           wires: this.#wires,
+          lacksWayOut: () => this.lacksWayOut,
           isLetOut: (machine) => this.commits.machines.get(machine) ?? null,
         }),
+        egress: this.egress,
+        connections: new ConnectionLog({ state, clock, log }),
         images: createImageSource(() => this.imageConfig),
         imageHolds: new ImageHolds({
           state: this.state,
@@ -234,11 +249,7 @@ export class World {
         ownBaseAboveBytes: () => this.ownBaseAboveBytes,
         defaults: this.defaults,
         step: (step, { machinePid }) => this.#step(life, step, machinePid),
-        log: (level, message, facts) => {
-          if (level === "warn" || level === "error") {
-            this.complaints.push(`${message} ${JSON.stringify(facts ?? {})}`);
-          }
-        },
+        log,
       },
       () => Promise.reject(new Error("The simulation has no doctor")),
     );

@@ -21,6 +21,7 @@ import { openLocalCheckpointStore } from "./checkpoints/local/local-checkpoint-s
 import { openLocalTemplateStore } from "./checkpoints/local/local-template-store.ts";
 import { WorkPool } from "./checkpoints/work/pool.ts";
 import { createSystemClock } from "./clock.ts";
+import { ConnectionLog } from "./core/connection-log.ts";
 import { Engine } from "./core/engine.ts";
 import { HotChildren } from "./core/hot-children.ts";
 import { EventLog } from "./core/event-log.ts";
@@ -34,6 +35,7 @@ import { SparePlan } from "./core/spare-plan.ts";
 import type { StepHook } from "./core/step.ts";
 import { Turns } from "./core/turns.ts";
 import { diagnose } from "./doctor.ts";
+import { createEgress } from "./egress/open.ts";
 import { createGuestLinks } from "./guest-link/open.ts";
 import { createIdentitySource } from "./identity.ts";
 import { createImageStore } from "./images/image-store.ts";
@@ -94,6 +96,9 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   opened.defer(() => state.close());
   const requestKeeper = new RequestKeeper({ state, clock, log });
   const events = new EventLog({ state, clock, log });
+  const connections = new ConnectionLog({ state, clock, log });
+  // The engine is closed before: its connections have ended.
+  opened.defer(() => connections.settled());
   // The engine is closed before: what it was asked ends, and its answer is kept.
   opened.defer(() => requestKeeper.settled());
   const keyRing = await openKeyRing(home);
@@ -138,6 +143,8 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
   const imageUses = createImageUses(images, { id: await homeId(home), home });
   const imageHolds = new ImageHolds({ state, imageUses, clock, log });
   const spares = new SparePlan(substrate, { specsMax: 2, sparesPerSpec: options.spares });
+  // Known before it listens, or as soon as it does where any port will do.
+  let ownPorts = options.tcp === null ? [] : [options.tcp.port];
   const engine = new Engine(
     {
       clock,
@@ -156,6 +163,8 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
         keptMs: HOT_CHILDREN_KEPT_MS,
       }),
       links: createGuestLinks({ clock }),
+      egress: createEgress({ clock, ownPorts: () => ownPorts }),
+      connections,
       images: imageSource,
       imageHolds,
       identities: createIdentitySource(),
@@ -216,6 +225,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
     },
   });
   opened.defer(() => server.close());
+  if (server.url !== null) ownPorts = [portOf(server.url)];
   log("info", "Ready", { socket, home, ...(server.url === null ? {} : { url: server.url }) });
   const held = opened.move();
   return { shutdownAsked, close: () => held.disposeAsync() };
@@ -226,6 +236,11 @@ async function openTcp({ tcp, home, log }: DaemonOptions, clock: Clock): Promise
   const { host, previewDomain: domain = PREVIEW_DOMAIN_DEFAULT } = tcp;
   const facts = { home, host, domain, nowMs: () => clock.nowMs(), log };
   return { ...tcp, tls: tcp.tls === null ? null : await openCertificates(tcp.tls, facts) };
+}
+
+function portOf(url: string): number {
+  const { port, protocol } = new URL(url);
+  return port === "" ? (protocol === "https:" ? 443 : 80) : Number(port);
 }
 
 /** Names this data directory in the command lines of its VMs. Made once. */

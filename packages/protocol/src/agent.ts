@@ -121,6 +121,8 @@ export const agentViewSchema = z.object({
   /** Whether traffic to its ports wakes it. */
   wakeOnTraffic: z.boolean(),
   labels: labelsSchema,
+  /** Of its way out: how many rules, and what is done with connections that none of them speaks of. */
+  egress: z.object({ rules: z.number().int(), otherwise: z.enum(["allow", "deny"]) }),
   head: checkpointIdSchema.nullable(),
   /** Bytes on disk that exist for this agent alone. */
   storedBytes: z.number().int().nonnegative(),

@@ -13,6 +13,7 @@ import {
   machineShapeSchema,
   onCrashSchema,
 } from "./agent.ts";
+import { egressPolicySchema } from "./egress.ts";
 import { errorCodes } from "./error.ts";
 import { agentIdSchema, checkpointIdSchema } from "./id.ts";
 import { checkpointKindSchema } from "./manifest.ts";
@@ -130,6 +131,8 @@ export const createRequestSchema = z.strictObject({
   /** Absent: as the daemon's settings say. */
   checkpointEveryMs: checkpointEveryMsSchema.optional(),
   ...ownerSettings,
+  /** Which connections to elsewhere it may make. Absent: none. */
+  egress: egressPolicySchema.optional(),
 });
 /** Name and, where they shall not be the defaults, image, size and `onCrash`. */
 export type CreateRequest = z.input<typeof createRequestSchema>;
@@ -236,6 +239,8 @@ export const forkRequestSchema = z.strictObject({
     .refine((names) => new Set(names).size === names.length, "must not hold a name twice"),
   /** Absent: as the agent is now. */
   checkpoint: checkpointRefSchema.optional(),
+  /** Of all of them. Absent: nothing gets out, whatever the agent itself may. */
+  egress: egressPolicySchema.optional(),
 });
 
 /** In the order of the names. */

@@ -1,5 +1,6 @@
 /** The way out of an agent: which connections to elsewhere it may make. */
 import { z } from "zod";
+import { agentIdSchema, connectionIdSchema } from "./id.ts";
 
 /** Bounds of a policy. */
 export const egressLimits = {
@@ -7,6 +8,9 @@ export const egressLimits = {
   portsPerRuleMax: 64,
   methodsPerRuleMax: 16,
   hostLengthMax: 253,
+  /** Of an agent's connections that were carried, and of those that were not: so many of the newest are kept. */
+  connectionsKeptMax: 10_000,
+  connectionsKeptMs: 30 * 24 * 3_600_000,
 } as const;
 
 const label = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?";
@@ -71,3 +75,61 @@ export type EgressPolicy = z.infer<typeof egressPolicySchema>;
 
 /** Nobody gets out. */
 export const closedEgress: EgressPolicy = { rules: [], otherwise: "deny" };
+
+/** Whether nothing gets out under it. */
+export function isClosedEgress({ rules, otherwise }: EgressPolicy): boolean {
+  return otherwise === "deny" && rules.every(({ action }) => action === "deny");
+}
+
+/** `GET|PUT /v1/agents/:agent/egress` */
+export const egressViewSchema = z.object({
+  agent: agentIdSchema,
+  rules: z.array(egressRuleSchema),
+  otherwise: z.enum(["allow", "deny"]),
+  /**
+   * `open`: it has a way out, which the policy speaks of. `none`: it is awake and has none, as its guest agent is of
+   * before there was one; a cold start (stop, then start) gives it one. Null: it is not awake.
+   */
+  wayOut: z.enum(["open", "none"]).nullable(),
+  /** Connections that are being made or carried now. */
+  connections: z.number().int().nonnegative(),
+});
+export type EgressView = z.infer<typeof egressViewSchema>;
+
+export const connectionOutcomeSchema = z.enum(["open", "carried", "denied", "failed", "lost"]);
+/** `lost`: the daemon ended before it did; what it carried is not known. */
+export type ConnectionOutcome = z.infer<typeof connectionOutcomeSchema>;
+
+export const connectionViewSchema = z.object({
+  id: connectionIdSchema,
+  /** Of the agent when it was made. */
+  generation: z.number().int(),
+  atMs: z.number().int(),
+  /** Null: it is open. */
+  endedAtMs: z.number().int().nullable(),
+  /** That it was made to; null: it was made to an address. */
+  name: z.string().nullable(),
+  /** Where it led; null: the name led nowhere. */
+  address: z.string().nullable(),
+  port: z.number().int(),
+  /** Of its first HTTP request, where a rule asked for it. */
+  method: z.string().nullable(),
+  outcome: connectionOutcomeSchema,
+  /** Place in the policy of that moment, from 0, of the rule that decided; null: no rule spoke. */
+  rule: z.number().int().nullable(),
+  /** What it did outside is not known here: it may have changed something there. */
+  unmediated: z.boolean(),
+  outBytes: z.number().int(),
+  inBytes: z.number().int(),
+  /** Why it was denied, failed or broken off. */
+  why: z.string().nullable(),
+});
+/** One connection of a program inside to elsewhere. */
+export type ConnectionView = z.infer<typeof connectionViewSchema>;
+
+/** `GET /v1/agents/:agent/connections`: oldest first. */
+export const connectionsResponseSchema = z.object({
+  connections: z.array(connectionViewSchema),
+  next: z.string().nullable(),
+});
+export type ConnectionsResponse = z.infer<typeof connectionsResponseSchema>;

@@ -32,6 +32,10 @@ export const keyIdSchema = z
   .string()
   .regex(new RegExp(`^ak_${body}$`))
   .brand<"KeyId">();
+export const connectionIdSchema = z
+  .string()
+  .regex(new RegExp(`^cn_${body}$`))
+  .brand<"ConnectionId">();
 /** SHA-256, 64 lower-case hex digits. */
 export const digestSchema = z
   .string()
@@ -50,6 +54,8 @@ export type LayerId = z.infer<typeof layerIdSchema>;
 export type PackId = z.infer<typeof packIdSchema>;
 /** One API key. */
 export type KeyId = z.infer<typeof keyIdSchema>;
+/** One connection from an agent to elsewhere. */
+export type ConnectionId = z.infer<typeof connectionIdSchema>;
 export type Digest = z.infer<typeof digestSchema>;
 
 interface Prefixes {
@@ -59,6 +65,7 @@ interface Prefixes {
   dl: LayerId;
   pk: PackId;
   ak: KeyId;
+  cn: ConnectionId;
 }
 
 /**

@@ -2,12 +2,15 @@
  * For tests of the API, the SDK and the CLI: `Commands` over plain maps, without a VM. Programs are
  * child processes of the test; files are bytes in a map. Not an engine: only what those tests look at.
  */
-import { makeId, PerdureError } from "@perdure/protocol";
+import { closedEgress, makeId, PerdureError } from "@perdure/protocol";
 import type {
   AgentState,
   AgentView,
   CheckpointView,
+  ConnectionView,
   Digest,
+  EgressPolicy,
+  EgressView,
   EndWish,
   VerifyEvent,
   WakeReport,
@@ -45,6 +48,7 @@ interface FakeAgent {
   readonly checkpoints: CheckpointView[];
   readonly processes: Map<number, FakeProcess>;
   readonly files: FakeFiles;
+  egress: EgressPolicy;
   readonly ports: Map<number, { public: boolean; token: string }>;
   readonly env: Readonly<Record<string, string>>;
 }
@@ -106,6 +110,7 @@ export function createFakeCommands(): FakeCommands {
         files: new FakeFiles(),
         ports: new Map(),
         env: command.env ?? {},
+        egress: command.egress ?? closedEgress,
       });
       return view;
     },
@@ -190,13 +195,13 @@ export function createFakeCommands(): FakeCommands {
       return checkpoint;
     },
     restore: (command) => Promise.resolve().then(() => letOut(command)),
-    fork: async ({ names, ...target }) => {
+    fork: async ({ names, egress, ...target }) => {
       const { view } = find(target);
       const { image, shape, onCrash, tenant, idleAfterMs, checkpointEveryMs } = view;
       const settings = { onCrash, idleAfterMs, checkpointEveryMs };
       const forks: Results["wake"][] = [];
       for (const name of names) {
-        const forked = { kind: "create", tenant, name, image: image.name, shape, ...settings };
+        const forked = { kind: "create", tenant, name, image: image.name, shape, egress, ...settings };
         await perform.create(forked as Command & { kind: "create" });
         forks.push(letOut({ tenant, agent: name }));
       }
@@ -243,6 +248,14 @@ export function createFakeCommands(): FakeCommands {
       };
       agent.ports.set(port, next);
       return { agent: agent.view.id, port, ...next };
+    },
+    "set-egress": async (command) => {
+      await Promise.resolve();
+      const agent = find(command);
+      const { rules, otherwise } = command.policy;
+      agent.egress = command.policy;
+      agent.view = { ...agent.view, egress: { rules: rules.length, otherwise } };
+      return egressOf(agent);
     },
     gc: async (command) => {
       await Promise.resolve();
@@ -335,6 +348,18 @@ export function createFakeCommands(): FakeCommands {
       const rest = all.filter(({ place }) => place > after);
       const { page, next } = firstPage(rest, limit, ({ place }) => place);
       return { checkpoints: page.map(({ view }) => view), next };
+    },
+    egress: async (target) => {
+      await Promise.resolve();
+      return egressOf(find(target));
+    },
+    connections: async (query) => {
+      await Promise.resolve();
+      find(query);
+      const { after = 0, limit = sampleConnections.length } = query;
+      const rest = sampleConnections.map((view, i) => ({ view, place: i + 1 })).slice(after);
+      const { page, next } = firstPage(rest, limit, ({ place }) => place);
+      return { connections: page.map(({ view }) => view), next };
     },
     verify: async (target, signal) => {
       await Promise.resolve();
@@ -437,10 +462,51 @@ async function* verified(
   yield { type: "end", ...counts };
 }
 
+function egressOf({ view, egress }: FakeAgent): EgressView {
+  return { agent: view.id, ...egress, wayOut: view.state === "awake" ? "open" : null, connections: 0 };
+}
+
+/** Whatever agent: one that was carried, one that was denied. */
+export const sampleConnections: readonly ConnectionView[] = [
+  {
+    id: makeId("cn", atMs, new Uint8Array(10)),
+    generation: 1,
+    atMs,
+    endedAtMs: atMs + 50,
+    name: "api.example.com",
+    address: "192.0.2.1",
+    port: 443,
+    method: null,
+    outcome: "carried",
+    rule: 0,
+    unmediated: true,
+    outBytes: 512,
+    inBytes: 4096,
+    why: null,
+  },
+  {
+    id: makeId("cn", atMs + 60, new Uint8Array(10)),
+    generation: 1,
+    atMs: atMs + 60,
+    endedAtMs: atMs + 60,
+    name: null,
+    address: "169.254.169.254",
+    port: 80,
+    method: null,
+    outcome: "denied",
+    rule: null,
+    unmediated: false,
+    outBytes: 0,
+    inBytes: 0,
+    why: "No rule allows it",
+  },
+];
+
 function sampleView(
   id: AgentView["id"],
   { name, tenant, image, shape, onCrash, idleAfterMs, checkpointEveryMs, ...owner }: Create,
 ): AgentView {
+  const { egress = closedEgress } = owner;
   return {
     id,
     name,
@@ -458,6 +524,7 @@ function sampleView(
     wakeAtMs: null,
     publicPorts: [],
     portsPublic: owner.portsPublic ?? false,
+    egress: { rules: egress.rules.length, otherwise: egress.otherwise },
     waitDueMs: null,
     end: sampleEnd(owner.end ?? null),
     wakeOnTraffic: owner.wakeOnTraffic ?? true,

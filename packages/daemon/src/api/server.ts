@@ -39,6 +39,7 @@ import { AccessTokens } from "./e2b/access-token.ts";
 import { createE2bApi } from "./e2b/e2b-api.ts";
 import type { sendE2bError } from "./e2b/e2b-error.ts";
 import { createServices } from "./e2b/services.ts";
+import { egressRoutes } from "./egress-routes.ts";
 import { eventRoutes } from "./event-routes.ts";
 import { imageRoutes } from "./image-routes.ts";
 import { fileRoutes } from "./file-routes.ts";
@@ -292,6 +293,7 @@ function createServer(facts: DoorOptions): Listening {
   imageRoutes(server, context);
   pathRoutes(server, context);
   portRoutes(server, context);
+  egressRoutes(server, context);
   eventRoutes(server, context);
   keyRoutes(server, context);
   daemonRoutes(server, options);

@@ -15,6 +15,7 @@ import {
 } from "@perdure/protocol";
 import { dueMs, type Agent } from "./agent.ts";
 import { Callers } from "./callers.ts";
+import { AgentEgress } from "./egress.ts";
 import { eventsOf, recorded } from "./event.ts";
 import { Lane } from "./lane.ts";
 import { agentPaused } from "./no-room.ts";
@@ -73,6 +74,7 @@ export class Actor {
   gone = false;
   /** Who is attached from outside. */
   readonly callers: Callers;
+  readonly egress: AgentEgress;
   /** Looks after the agent while it is awake. */
   attendance: Attendance | null = null;
   readonly #hooks: ActorHooks;
@@ -84,6 +86,12 @@ export class Actor {
     this.#agent = agent;
     this.#hooks = hooks;
     this.callers = new Callers(parts.clock);
+    this.egress = new AgentEgress({
+      egress: parts.egress,
+      agent: () => this.#agent,
+      teller: ({ id, generation }) =>
+        parts.connections.teller(id, generation, () => this.callers.enter()()),
+    });
   }
 
   get agent(): Agent {

@@ -2,20 +2,22 @@
  * The agent as a row: plain saved state. Which verb is legal in which state is in `legality.ts`; what
  * a verb does is in `engine.ts`.
  */
-import type {
-  AgentId,
-  AgentState,
-  AgentView,
-  CheckpointId,
-  Digest,
-  End,
-  Failure,
-  Hold,
-  LayerId,
-  MachineShape,
-  OnCrash,
-  Route,
-  WakeReport,
+import {
+  closedEgress,
+  type AgentId,
+  type AgentState,
+  type AgentView,
+  type CheckpointId,
+  type Digest,
+  type EgressPolicy,
+  type End,
+  type Failure,
+  type Hold,
+  type LayerId,
+  type MachineShape,
+  type OnCrash,
+  type Route,
+  type WakeReport,
 } from "@perdure/protocol";
 import type { MachineRecord } from "./ports/substrate.ts";
 import { grownBytes, pendingOf, type Size } from "./size.ts";
@@ -101,6 +103,8 @@ export interface Agent {
   readonly labels?: Readonly<Record<string, string>>;
   /** Of every program that a call starts; absent: none. */
   readonly env?: Readonly<Record<string, string>>;
+  /** Of connections from inside to elsewhere; absent: nothing gets out. Its forks get none of it. */
+  readonly egress?: EgressPolicy;
   readonly head: Head | null;
   readonly lease: Lease | null;
   /** Newest disk while there is no machine: what a cold start boots. Null before the first. */
@@ -179,6 +183,10 @@ export function agentView(agent: Agent, nowMs: number): AgentView {
     end: agent.end ?? null,
     wakeOnTraffic: agent.wakeOnTraffic ?? true,
     labels: { ...agent.labels },
+    egress: {
+      rules: agent.egress?.rules.length ?? 0,
+      otherwise: agent.egress?.otherwise ?? closedEgress.otherwise,
+    },
     head: agent.head?.checkpoint ?? null,
     storedBytes: agent.storedBytes,
     failure: agent.failure,

@@ -96,6 +96,13 @@ export async function carryOut(
         ruleFor("set-port", actor.agent);
         return { agent: actor.id, port: command.port, ...(await setPort(actor, command)) };
       });
+    case "set-egress":
+      return alone(async () => {
+        ruleFor("set-egress", actor.agent);
+        await actor.save({ egress: command.policy });
+        actor.egress.changed();
+        return actor.egress.view();
+      });
     case "hold":
       return alone(async () => {
         if (ruleFor("hold", actor.agent) === "wakes") await wake(actor);
@@ -171,7 +178,7 @@ export async function carryOut(
 /** Holds the origin's lane: what the forks are read from stays there meanwhile. All are made, or none. */
 async function forkAll(
   origin: Actor,
-  { names, checkpoint, owner = {} }: Fork,
+  { names, checkpoint, owner = {}, egress }: Fork,
   door: Door,
 ): Promise<readonly LetOut[]> {
   ruleFor("fork", origin.agent);
@@ -180,7 +187,7 @@ async function forkAll(
   const row = await forkPoint(origin, checkpoint);
   const source = await cutSource(origin, row, names.length);
   const made = await Promise.allSettled(
-    names.map((name) => forkOne(source, { name, owner }, door)),
+    names.map((name) => forkOne(source, { name, owner, egress }, door)),
   );
   const failed = made.find((one) => one.status === "rejected");
   const forks = made.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));

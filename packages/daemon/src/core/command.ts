@@ -12,7 +12,10 @@ import type {
   CheckpointId,
   CheckpointView,
   CheckpointsResponse,
+  ConnectionsResponse,
   DoctorReport,
+  EgressPolicy,
+  EgressView,
   EndWish,
   Exit,
   Freed,
@@ -68,10 +71,12 @@ export interface Create extends OwnerWish {
   readonly idleAfterMs?: number | null;
   /** Absent: as the daemon's settings say. */
   readonly checkpointEveryMs?: number | null;
+  /** Absent: nothing gets out. */
+  readonly egress?: EgressPolicy;
 }
 
-/** A page of an agent's checkpoints. */
-export interface CheckpointsQuery extends Target {
+/** A page of what an agent has many of. */
+export interface PageQuery extends Target {
   /** The `next` of the page before; absent: from the oldest on. */
   readonly after?: number | undefined;
   /** Default: as many as a page holds at most. */
@@ -161,6 +166,8 @@ export interface Fork extends Target {
   readonly checkpoint?: string;
   /** What the new agents do not have from this one. */
   readonly owner?: OwnerWish;
+  /** Of all of them. Absent: nothing gets out: what its origin may do is its origin's. */
+  readonly egress?: EgressPolicy;
 }
 
 /** Keeps `count` machines ready that hold a checkpoint (absent: the newest): a fork or restore takes one. */
@@ -189,6 +196,12 @@ export interface SetPort extends Target {
   readonly public?: boolean;
   /** A token of before lets nobody in any more. */
   readonly renewToken?: boolean;
+}
+
+/** Which connections to elsewhere programs inside may make, from now on; those that are open are not spared. */
+export interface SetEgress extends Target {
+  readonly kind: "set-egress";
+  readonly policy: EgressPolicy;
 }
 
 /** Powers off, keeps the disk. */
@@ -241,6 +254,7 @@ export type Command =
   | KeepHot
   | Gc
   | SetPort
+  | SetEgress
   | Stop
   | Start
   | Recover
@@ -268,6 +282,7 @@ export interface Results {
   hot: HotView;
   gc: Freed;
   "set-port": { readonly agent: AgentId; readonly port: number } & PortFacts;
+  "set-egress": EgressView;
   stop: AgentView;
   start: LetOut;
   recover: LetOut;
@@ -345,7 +360,11 @@ export interface Commands extends FileCommands, TransferCommands {
     readonly checkpoint: CheckpointId;
   }): Promise<{ readonly agent: AgentView; readonly checkpoint: CheckpointView }>;
   /** A page of them, oldest first. */
-  checkpoints(query: CheckpointsQuery): Promise<CheckpointsResponse>;
+  checkpoints(query: PageQuery): Promise<CheckpointsResponse>;
+  /** Which connections to elsewhere it may make, and whether it can. Never waits for the agent's queue. */
+  egress(target: Target): Promise<EgressView>;
+  /** A page of its connections to elsewhere, oldest first. */
+  connections(query: PageQuery): Promise<ConnectionsResponse>;
   /**
    * Whether everything that the agent's checkpoints name, or this one (id or name), is what was written.
    * Changes nothing and never waits for the agent's queue. Ends soon after `signal` aborts, with its reason.

@@ -40,6 +40,7 @@ async function prepareHeld(parts: Parts, request: Create, image: Image): Promise
     onCrash: request.onCrash,
     ...(request.start === undefined ? {} : { start: request.start }),
     idleAfterMs: given(request.idleAfterMs, parts.defaults.idleAfterMs),
+    ...(request.egress === undefined ? {} : { egress: request.egress }),
     checkpointEveryMs: given(request.checkpointEveryMs, parts.defaults.checkpointEveryMs),
     ...ownerFacts(null, request),
     disk: template.layer === null ? [] : [template.layer.id],
@@ -54,6 +55,7 @@ type NewFacts =
   | "shape"
   | "onCrash"
   | "start"
+  | "egress"
   | "idleAfterMs"
   | "checkpointEveryMs"
   | "end"

@@ -14,7 +14,9 @@ import {
   type AgentId,
   type AgentView,
   type CheckpointsResponse,
+  type ConnectionsResponse,
   type DoctorReport,
+  type EgressView,
   type ListResponse,
   type ProcessView,
   type VerifyEvent,
@@ -29,10 +31,10 @@ import { bringUp, carryOut, type Door } from "./carry-out.ts";
 import { checkpointView } from "./checkpoint.ts";
 import type {
   AgentConnection,
-  CheckpointsQuery,
   Command,
   Commands,
   ListQuery,
+  PageQuery,
   ProcessOutput,
   ProcessTarget,
   ResultOf,
@@ -40,6 +42,7 @@ import type {
   Target,
 } from "./command.ts";
 import { firstWake, prepare } from "./create.ts";
+import { egressView } from "./egress.ts";
 import { userOf } from "./exec-default.ts";
 import { openExport } from "./export.ts";
 import { flattenDisk, isChainLong } from "./flatten.ts";
@@ -107,6 +110,7 @@ export class Engine implements Commands {
   /** Settles what an earlier daemon left. Before the first command. */
   async restart(): Promise<void> {
     const hold = (id: AgentId, work: (actor: Actor) => Promise<void>) => this.#hold(id, work);
+    await this.#parts.connections.begin();
     await restart(this.#parts, hold);
     await this.#parts.imageHolds.reconcile();
     this.#alarm.nudge();
@@ -209,13 +213,23 @@ export class Engine implements Commands {
     return (await this.#find(target)).report;
   }
 
-  async checkpoints(query: CheckpointsQuery): Promise<CheckpointsResponse> {
+  async checkpoints(query: PageQuery): Promise<CheckpointsResponse> {
     const { after = 0, limit = apiLimits.listLimitMax } = query;
     const { id } = await this.#find(query);
     const wanted = { agent: id, after, limit: limit + 1 };
     const found = await this.#parts.state.checkpointPage(wanted);
     const { page, next } = firstPage(found, limit, ({ place }) => place);
     return { checkpoints: page.map(({ row }) => checkpointView(row)), next };
+  }
+
+  async egress(target: Target): Promise<EgressView> {
+    const agent = await this.#find(target);
+    return this.#slots.get(agent.id)?.loaded?.egress.view() ?? egressView(agent);
+  }
+
+  async connections(query: PageQuery): Promise<ConnectionsResponse> {
+    const { id } = await this.#find(query);
+    return this.#parts.connections.page(id, query.after, query.limit);
   }
 
   async verify(

@@ -96,6 +96,7 @@ function settingsOf(before: Agent, after: Agent): Told[] {
     ...Object.fromEntries(changed.map((name) => [name, after[name] ?? null])),
     ...endChanged(before, after),
     ...sizeChanged(before, after),
+    ...egressChanged(before, after),
   };
   return Object.keys(data).length === 0 ? [] : [["configured", data]];
 }
@@ -104,6 +105,12 @@ function settingsOf(before: Agent, after: Agent): Told[] {
 function endChanged({ end: before }: Agent, { end: after }: Agent): Data {
   if (before?.afterMs === after?.afterMs && before?.then === after?.then) return {};
   return { endAfterMs: after?.afterMs ?? null, atEnd: after?.then ?? null };
+}
+
+/** By how much it allows; the whole of it is the agent's. */
+function egressChanged({ egress: before }: Agent, { egress: now }: Agent): Data {
+  if (now === undefined || JSON.stringify(now) === JSON.stringify(before)) return {};
+  return { egressRules: now.rules.length, egressOtherwise: now.otherwise };
 }
 
 /** What its owner wants it to be: that it is so is told by no event of its own. */

@@ -7,7 +7,7 @@
  * key. Until then it is like a new agent: after a crash its disk is what there is. A fork that dies half-way
  * leaves no agent (its caller was never answered).
  */
-import { PerdureError } from "@perdure/protocol";
+import { PerdureError, type EgressPolicy } from "@perdure/protocol";
 import type { Actor } from "./actor.ts";
 import type { Agent } from "./agent.ts";
 import type { OwnerWish } from "./command.ts";
@@ -44,12 +44,14 @@ export interface WantedFork {
   readonly name: string;
   /** What it does not have from its origin. */
   readonly owner: OwnerWish;
+  /** Undefined: nothing gets out, whatever its origin may. */
+  readonly egress: EgressPolicy | undefined;
 }
 
 /** Stores the row of the fork: its name is taken. @throws `agent_exists` */
 export function prepareFork(
   { origin: { agent, parts }, row: { layers } }: CutSource,
-  { name, owner }: WantedFork,
+  { name, owner, egress }: WantedFork,
   hot: HotChild | null,
 ): Promise<Agent> {
   const { tenant, image, template, shape, onCrash, start, idleAfterMs, checkpointEveryMs } = agent;
@@ -66,6 +68,7 @@ export function prepareFork(
     sizeWanted: sizeWanted(agent),
     ...settings,
     ...ownerFacts(agent, owner),
+    ...(egress === undefined ? {} : { egress }),
     disk: layers,
   });
 }
@@ -85,6 +88,7 @@ export function wakeFork(fork: Actor, source: CutSource, hot: HotChild | null): 
       lowerLayers: source.row.layers,
       identity: await identity,
       cut: cutOf(source.row),
+      cutAgent: source.origin.id,
       otherCut: null,
       headAfter: null,
       advanceClock: false,

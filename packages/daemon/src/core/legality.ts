@@ -24,6 +24,7 @@ export type Verb =
   | "recover"
   | "configure"
   | "set-port"
+  | "set-egress"
   | "hold"
   | "end-hold"
   | "quarantine"
@@ -57,6 +58,7 @@ const rules: Readonly<Record<Verb, Readonly<Record<SettledState, Rule>>>> = {
   recover: row("refuses", "does", "does", "does", "does"),
   configure: row("does", "does", "does", "does", "does"),
   "set-port": row("does", "does", "does", "does", "does"),
+  "set-egress": row("does", "does", "does", "does", "does"),
   hold: row("does", "wakes", "refuses", "refuses", "refuses"),
   "end-hold": row("does", "does", "does", "does", "does"),
   quarantine: row("does", "does", "does", "nothing", "does"),

@@ -1,9 +1,11 @@
 /** The ports that the engine stands on, and the hook that tests use. Only daemon.ts fills this in. */
 import type { Agent } from "./agent.ts";
+import type { ConnectionLog } from "./connection-log.ts";
 import type { HotChildren } from "./hot-children.ts";
 import type { ImageHolds } from "./image-hold.ts";
 import type { CheckpointStore } from "./ports/checkpoint-store.ts";
 import type { Clock } from "./ports/clock.ts";
+import type { Egress } from "./ports/egress.ts";
 import type { GuestLinks } from "./ports/guest-link.ts";
 import type { IdentitySource } from "./ports/identity-source.ts";
 import type { ImageSource } from "./ports/image-source.ts";
@@ -26,6 +28,8 @@ export interface Parts {
   readonly raises: Turns;
   readonly hotChildren: HotChildren;
   readonly links: GuestLinks;
+  readonly egress: Egress;
+  readonly connections: ConnectionLog;
   readonly images: ImageSource;
   readonly imageHolds: ImageHolds;
   readonly identities: IdentitySource;

@@ -12,6 +12,7 @@
  */
 import {
   PerdureError,
+  type AgentId,
   type ErrorCode,
   type GateCheck,
   type LayerId,
@@ -24,6 +25,7 @@ import { isPast, type Actor } from "./actor.ts";
 import { atOnce } from "./at-once.ts";
 import { collectOld } from "./collect.ts";
 import { compactDisk } from "./compact.ts";
+import { checkUnmediated } from "./egress.ts";
 import { startEntrypoint, withChecks } from "./entrypoint.ts";
 import { whyFailed } from "./fail.ts";
 import { growDisk } from "./grow.ts";
@@ -55,6 +57,8 @@ export interface Origin {
   readonly identity: GuestIdentity | null;
   readonly verified: readonly GateCheck[];
   readonly cut: WakeReport["cut"];
+  /** Whose checkpoint that is; absent: its own. */
+  readonly cutAgent?: AgentId;
   readonly otherCut: WakeReport["otherCut"];
   /** The newest checkpoint once the agent was let out from here. */
   readonly headAfter: Head | null;
@@ -143,6 +147,8 @@ async function attemptNow(
       ? parts.checkpoints.createLayer(actor.id, topLayer, actor.agent.shape.diskBytes)
       : Promise.resolve();
   layer.catch(() => undefined); // Awaited before the machine gets it, or after the machine was ended.
+  const since = checkConnections(actor, origin);
+  since.catch(() => undefined); // Awaited before the gate.
   let memory = Promise.resolve();
   let report: WakeReport | null = null;
   let clocks = noClockPlan;
@@ -200,10 +206,11 @@ async function attemptNow(
       link,
       clock: parts.clock,
       generation,
+      openWayOut: () => actor.egress.open(link),
       identity: origin.identity,
       restored: origin.state !== null || hot !== null,
       clocks,
-      verified: origin.verified,
+      verified: [...origin.verified, ...(await since)],
       draft: {
         version: 1,
         agent: actor.id,
@@ -299,6 +306,7 @@ async function letOut(
     if (clocks.advance !== null) checks.push(...(await checkWaits(link)));
     await link.thaw();
     link.letOut();
+    actor.egress.begin(link);
   } catch (error) {
     link.close(PerdureError.from(error).message);
     await connectAgain(actor);
@@ -319,6 +327,16 @@ async function letOut(
     actor.parts.log("warn", "The last of a wake report could not be stored", { message });
   }
   return final;
+}
+
+/**
+ * Connections out since the cut, where it is not the end of what the agent did. Of a fork they are its origin's: it
+ * remembers no more of them.
+ */
+async function checkConnections(actor: Actor, origin: Origin): Promise<GateCheck[]> {
+  const { route, cut, cutAgent = actor.id } = origin;
+  if (route !== "restore" && route !== "recover" && route !== "fork") return [];
+  return [checkUnmediated(await actor.parts.state.unmediatedSince(cutAgent, cut.atMs))];
 }
 
 /** Part of the clock's move, so that it is said only where it failed. */

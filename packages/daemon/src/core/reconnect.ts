@@ -30,6 +30,7 @@ async function connectTo(actor: Actor, machine: Machine): Promise<GuestLink> {
     checkClock(await link.setClock(engineLimits.clockMs));
     // A wake that moved the clock may have ended before it came to this.
     await shortenWaits(link);
+    await actor.egress.open(link);
     await link.thaw();
   } catch (error) {
     link.close("the guest did not answer");
@@ -38,6 +39,7 @@ async function connectTo(actor: Actor, machine: Machine): Promise<GuestLink> {
     unwatch();
   }
   link.letOut();
+  actor.egress.begin(link);
   actor.hold(link);
   return link;
 }

@@ -16,6 +16,8 @@ export interface GateRequest {
   readonly link: GuestLink;
   readonly clock: Clock;
   readonly generation: number;
+  /** Opens the way out: nothing of it is served before the let-out. */
+  readonly openWayOut: () => Promise<GateCheck>;
   /** Set where the agent becomes another computer (create, fork). */
   readonly identity: GuestIdentity | null;
   /** What was done, and is to be done, about the guest's clocks. */
@@ -39,9 +41,10 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
   const { entropyBytes } = engineLimits;
   // Before the wall clock is set: at a wrong rate it would not stay right.
   if (request.clocks.source !== null) await link.useClockSource(request.clocks.source);
-  const [info, clock] = await Promise.all([
+  const [info, clock, egress] = await Promise.all([
     link.info(engineLimits.gateMs),
     link.setClock(engineLimits.gateMs),
+    request.openWayOut(),
     link.addEntropy(request.clock.randomBytes(entropyBytes)),
   ]);
   // The guest agent does nothing else while it writes: beside it the clock would be set less exactly.
@@ -58,6 +61,7 @@ export async function passGate(request: GateRequest): Promise<WakeReport> {
       ? { check: "identity", outcome: "not-applicable", detail: "The same computer." }
       : { check: "identity", outcome: "passed", detail: "A new identity was set." },
   );
+  checks.push(egress);
   checks.push({
     check: "generation",
     outcome: "passed",

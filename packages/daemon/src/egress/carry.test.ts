@@ -12,7 +12,8 @@ afterEach(() => pairs.close());
 test("bytes go both ways, each direction to its own end", async () => {
   const program = await pairs.inside();
   const [outside, server] = await pairs.pair();
-  const carried = carry(program, outside, [Buffer.from("first ")]);
+  let passes = 0;
+  const carried = carry(program, outside, [Buffer.from("first ")], () => passes++);
   const sent = randomBytes(3_000_000);
   program.near.end(sent);
   const heard = await buffer(server.resume());
@@ -23,12 +24,13 @@ test("bytes go both ways, each direction to its own end", async () => {
   server.end(answer);
   expect(hash(await buffer(program.near))).toBe(hash(answer));
   expect(await carried).toEqual({ outBytes: 3_000_006, inBytes: 2_000_000, broken: null });
+  expect(passes).toBeGreaterThan(2);
 });
 
 test("a server that takes nothing holds the program back", async () => {
   const program = await pairs.inside();
   const [outside, server] = await pairs.pair();
-  const carried = carry(program, outside, []);
+  const carried = carry(program, outside, [], () => undefined);
   let written = 0;
   while (written < 256 * 1024 * 1024 && (await pushed(program.near, 1024 * 1024))) {
     written += 1024 * 1024;
@@ -54,7 +56,7 @@ test.each(["server", "program"] as const)(
   async (who) => {
     const program = await pairs.inside();
     const [outside, server] = await pairs.pair();
-    const carried = carry(program, outside, []);
+    const carried = carry(program, outside, [], () => undefined);
     const [breaks, left] = who === "server" ? [server, program.near] : [program.near, server];
     left.write("some");
     await once(breaks.resume(), "data");
@@ -73,7 +75,7 @@ test.each(["server", "program"] as const)(
 test("a server that breaks off while bytes for it wait ends it, too", async () => {
   const program = await pairs.inside();
   const [outside, server] = await pairs.pair();
-  const carried = carry(program, outside, []);
+  const carried = carry(program, outside, [], () => undefined);
   while (await pushed(program.near, 1024 * 1024)) continue;
   server.resetAndDestroy();
   expect((await carried).broken).not.toBeNull();

@@ -23,11 +23,17 @@ export interface Carried {
   readonly broken: string | null;
 }
 
-/** @param first what was read of the inside before. Never rejects. */
+/**
+ * Never rejects.
+ *
+ * @param first what was read of the inside before
+ * @param passed called when bytes have passed
+ */
 export async function carry(
   inside: InsideConnection,
   outside: Socket,
   first: readonly Uint8Array[],
+  passed: () => void,
 ): Promise<Carried> {
   let outBytes = 0;
   let inBytes = 0;
@@ -42,6 +48,7 @@ export async function carry(
   outside.on("error", breakOff);
   const put = async (bytes: Uint8Array): Promise<void> => {
     outBytes += bytes.length;
+    passed();
     if (!outside.write(bytes)) await once(outside, "drain", { signal: gone.signal });
   };
   const out = async (): Promise<void> => {
@@ -56,6 +63,7 @@ export async function carry(
     const pieces: AsyncIterable<Uint8Array> = outside.iterator({ destroyOnReturn: false });
     for await (const bytes of pieces) {
       inBytes += bytes.length;
+      passed();
       await inside.write(bytes);
     }
     inside.end();

@@ -2,6 +2,8 @@
 export const wayOutLimits = {
   /** Connections at once. */
   openMax: 128,
+  /** Those beyond that are refused, so many at once. */
+  refusedAtOnce: 64,
   /** New ones, as an average and as a burst. */
   newPerSecond: 50,
   newAtOnce: 200,

@@ -7,18 +7,24 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createSystemClock } from "../clock.ts";
 import { SocketPairs, type PlayedInside } from "./fake/socket-pair.ts";
 import { wayOutLimits } from "./limit.ts";
-import { WayOut, type ConnectionEnd } from "./way-out.ts";
+import type { ConnectionEnd, ConnectionStart } from "../core/ports/egress.ts";
+import { WayOut } from "./way-out.ts";
 
 type Rules = NonNullable<z.input<typeof egressPolicySchema>["rules"]>;
 
 const pairs = new SocketPairs();
 const closings: (() => void)[] = [];
 let told: ConnectionEnd[] = [];
+/** What was told to begin; where `begins` rejects, it does not. */
+let begun: ConnectionStart[] = [];
+let begins = (): Promise<void> => Promise.resolve();
 /** Where names lead; a name with several answers leads elsewhere each time. */
 let names: Record<string, string[][]> = {};
 
 beforeEach(() => {
   told = [];
+  begun = [];
+  begins = () => Promise.resolve();
   names = {};
 });
 afterEach(() => {
@@ -28,11 +34,23 @@ afterEach(() => {
 
 function wayOut(rules: Rules, own: readonly number[] = []): WayOut {
   const ends = told;
+  const tell = (end: ConnectionEnd): Promise<void> => {
+    ends.push(end);
+    return Promise.resolve();
+  };
   return new WayOut({
     policy: egressPolicySchema.parse({ rules }),
     clock: createSystemClock(),
     isOwn: (_, port) => own.includes(port),
-    tell: (end) => ends.push(end),
+    teller: {
+      begun: async (start) => {
+        await begins();
+        begun.push(start);
+        return tell;
+      },
+      refused: tell,
+      passed: () => undefined,
+    },
     resolve: (name) => {
       const [next, ...later] = names[name] ?? [];
       if (next === undefined) return Promise.reject(new Error(`${name} is unknown`));
@@ -101,7 +119,26 @@ test("what is allowed is carried by name and by address, and told", async () => 
     { ...carried, name: "local.example", outBytes: 5, inBytes: 11 },
     { ...carried, name: null, method: null },
   ]);
+  expect(begun).toMatchObject([{ name: "local.example", unmediated: true }, { name: null }]);
   expect(way.open).toBe(0);
+});
+
+test("I11 no byte goes out before it is stored, and none where that fails", async () => {
+  const { port, sockets } = await echoServer();
+  const stored = Promise.withResolvers<undefined>();
+  begins = () => stored.promise;
+  const { inside, served } = await wants(wayOut(loopback), { address: "127.0.0.1", port });
+  inside.near.end("there");
+  while (sockets.length === 0) await new Promise((next) => setImmediate(next));
+  const [socket] = sockets;
+  const first = once(socket ?? inside.near, "data").then(() => "data");
+  const silent = new Promise((resolve) => setTimeout(resolve, 100)).then(() => "silence");
+  expect(await Promise.race([first, silent])).toBe("silence");
+  stored.reject(new Error("The disk is full"));
+  expect(await heard(inside)).toBe("reset");
+  await served;
+  expect(socket?.bytesRead).toBe(0);
+  expect(told).toMatchObject([{ outcome: "failed", why: "The disk is full", outBytes: 0 }]);
 });
 
 test("what no rule allows is refused, and nothing is connected", async () => {

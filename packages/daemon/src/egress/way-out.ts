@@ -6,13 +6,15 @@
  *   was decided on: a name that leads elsewhere a moment later changes nothing.
  * - I2 Nothing is connected, and of what needs no look nothing is read, before it is allowed.
  * - I3 What a new policy denies is broken off at once; what waits for its first bytes is decided by the new one.
- * - I4 Each connection is told once, when it is over: refused, failed or carried.
+ * - I4 Each connection is told once, when it is over: refused, failed or carried. What is carried is told before its
+ *   first byte goes out, too: where that fails it is not made.
  */
 import { connect as connectTcp, type Socket } from "node:net";
 import { lookup } from "node:dns/promises";
 import type { EgressPolicy } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
-import { carry, type InsideConnection } from "./carry.ts";
+import type { ConnectionEnd, ConnectionStart, ConnectionTeller } from "../core/ports/egress.ts";
+import { carry, type Carried, type InsideConnection } from "./carry.ts";
 import { decideEgress, type EgressDecision } from "./decision.ts";
 import { methodOf } from "./first-bytes.ts";
 import { wayOutLimits } from "./limit.ts";
@@ -28,31 +30,12 @@ export interface Wanted {
   take(): Promise<InsideConnection>;
 }
 
-/** What became of one connection. */
-export interface ConnectionEnd {
-  readonly atMs: number;
-  readonly name: string | null;
-  /** Where it was made to, or would have been; null: the name leads nowhere. */
-  readonly address: string | null;
-  readonly port: number;
-  /** The method of its first request, where it was looked at. */
-  readonly method: string | null;
-  readonly outcome: "carried" | "denied" | "failed";
-  /** Place of the rule that decided, from 0; null: none did. */
-  readonly rule: number | null;
-  readonly outBytes: number;
-  readonly inBytes: number;
-  readonly ms: number;
-  /** Why it was denied, failed or broken off. */
-  readonly why: string | null;
-}
-
 export interface WayOutOptions {
   readonly policy: EgressPolicy;
   readonly clock: Clock;
   /** Whether the daemon itself listens there: never reached, whatever a rule says. */
   readonly isOwn: (address: string, port: number) => boolean;
-  readonly tell: (end: ConnectionEnd) => void;
+  readonly teller: ConnectionTeller;
   /** All addresses of a name. Default: as this host resolves it. */
   readonly resolve?: (name: string) => Promise<readonly string[]>;
 }
@@ -63,9 +46,13 @@ interface UnderWay {
   address: string | null;
   method: string | null | undefined;
   rule: number | null;
+  readonly atMs: number;
+  readonly startMs: number;
   /** Ends it, with why. */
   breakOff: (why: string) => void;
   denied: string | null;
+  /** Tells its end. */
+  ended: (end: ConnectionEnd) => Promise<void>;
 }
 
 export class WayOut {
@@ -99,42 +86,43 @@ export class WayOut {
 
   /** Serves one connection from its wish to its end. Never rejects. */
   async serve(wanted: Wanted): Promise<void> {
-    const { clock, tell } = this.#options;
-    const startMs = clock.monotonicMs();
+    const { clock, teller } = this.#options;
     const one: UnderWay = {
       wanted,
       address: null,
       method: undefined,
       rule: null,
+      atMs: clock.nowMs(),
+      startMs: clock.monotonicMs(),
       breakOff: () => undefined,
       denied: null,
-    };
-    const end = {
-      atMs: clock.nowMs(),
-      name: wanted.name,
-      port: wanted.port,
-      outBytes: 0,
-      inBytes: 0,
-    };
-    const told = (outcome: ConnectionEnd["outcome"], rest: Partial<ConnectionEnd>): void => {
-      const { address, method = null, rule } = one;
-      const ms = Math.round(clock.monotonicMs() - startMs);
-      tell({ ...end, address, method, rule, outcome, why: null, ms, ...rest });
+      ended: (end) => teller.refused(end),
     };
     this.#underWay.add(one);
     try {
       const carried = await this.#serve(one);
-      if (one.denied === null) told("carried", { ...carried, why: carried.broken });
-      else told("denied", { ...carried, why: one.denied });
+      const outcome = one.denied === null ? "carried" : "denied";
+      await this.#tell(one, outcome, one.denied ?? carried.broken, carried);
     } catch (error) {
-      if (error instanceof Denied) told("denied", { why: error.message });
-      else told("failed", { why: one.denied ?? messageOf(error) });
+      const outcome = error instanceof Denied ? "denied" : "failed";
+      await this.#tell(one, outcome, one.denied ?? messageOf(error));
     } finally {
       this.#underWay.delete(one);
     }
   }
 
-  async #serve(one: UnderWay): ReturnType<typeof carry> {
+  #tell(
+    one: UnderWay,
+    outcome: ConnectionEnd["outcome"],
+    why: string | null,
+    { outBytes, inBytes }: Pick<Carried, "outBytes" | "inBytes"> = { outBytes: 0, inBytes: 0 },
+  ): Promise<void> {
+    const ms = Math.round(this.#options.clock.monotonicMs() - one.startMs);
+    const unmediated = outBytes > 0;
+    return one.ended({ ...startOf(one, unmediated), outcome, outBytes, inBytes, ms, why });
+  }
+
+  async #serve(one: UnderWay): Promise<Carried> {
     const { wanted } = one;
     let inside: InsideConnection | null = null;
     let outside: Socket | null = null;
@@ -149,6 +137,7 @@ export class WayOut {
       }
       outside = await this.#connect(one, candidates);
       inside ??= await wanted.take();
+      one.ended = await this.#options.teller.begun(startOf(one, true));
       const [socket, taken] = [outside, inside];
       one.breakOff = (why) => {
         one.denied ??= why;
@@ -157,7 +146,7 @@ export class WayOut {
       };
       // The policy may have changed since it was decided on.
       this.#allowed(one, one.address ?? "");
-      return await carry(inside, outside, first);
+      return await carry(inside, outside, first, this.#options.teller.passed);
     } catch (error) {
       outside?.resetAndDestroy();
       await refuse(wanted, inside);
@@ -230,6 +219,11 @@ export class WayOut {
     }
     throw why;
   }
+}
+
+function startOf(one: UnderWay, unmediated: boolean): ConnectionStart {
+  const { atMs, address, method = null, rule, wanted } = one;
+  return { atMs, name: wanted.name, address, port: wanted.port, method, rule, unmediated };
 }
 
 class Denied extends Error {

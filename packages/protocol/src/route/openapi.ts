@@ -28,6 +28,7 @@ import {
   outputEventSchema,
   processViewSchema,
 } from "../api.ts";
+import { connectionViewSchema, egressPolicySchema, egressRuleSchema, egressViewSchema } from "../egress.ts";
 import { folderEventSchema, pathFactsSchema, watchEventSchema } from "../file.ts";
 import { imageConfigSchema, imageEventSchema, imageViewSchema, recipeSchema } from "../image.ts";
 import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";
@@ -64,6 +65,10 @@ const components: Readonly<Record<string, z.ZodType>> = {
   ImageEvent: imageEventSchema,
   Recipe: recipeSchema,
   DoctorReport: doctorReportSchema,
+  EgressPolicy: egressPolicySchema,
+  EgressRule: egressRuleSchema,
+  EgressView: egressViewSchema,
+  ConnectionView: connectionViewSchema,
   Hold: holdSchema,
   HotView: hotViewSchema,
   Why: whySchema,

@@ -1,6 +1,7 @@
 /** The route table: every `/v1` route by its operation. route.ts says how to add one. */
 import { agentRoutes } from "./agent.ts";
 import { daemonRoutes } from "./daemon.ts";
+import { egressRoutes } from "./egress.ts";
 import { eventRoutes } from "./event.ts";
 import { fileRoutes } from "./file.ts";
 import { imageRoutes } from "./image.ts";
@@ -18,6 +19,7 @@ export const routeAreas = {
   Programs: processRoutes,
   Files: fileRoutes,
   Ports: portRoutes,
+  Egress: egressRoutes,
   Storage: storeRoutes,
   Events: eventRoutes,
   Images: imageRoutes,
@@ -31,6 +33,7 @@ export const routes = {
   ...processRoutes,
   ...fileRoutes,
   ...portRoutes,
+  ...egressRoutes,
   ...storeRoutes,
   ...eventRoutes,
   ...imageRoutes,

@@ -8,10 +8,17 @@
  * On a full disk a store lives on a reserve: changes of agents that exist still go through, a new agent is
  * refused with `disk_full` until the reserve is there again.
  */
-import type { AgentEvent, AgentId, AgentState, CheckpointId, EventKind } from "@perdure/protocol";
+import type {
+  AgentEvent,
+  AgentId,
+  AgentState,
+  CheckpointId,
+  EventKind,
+} from "@perdure/protocol";
 import type { Agent } from "../agent.ts";
 import type { ApiKey, KeyId } from "../api-key.ts";
 import type { CheckpointRow } from "../checkpoint.ts";
+import type { ConnectionRow, UnmediatedSince } from "../connection.ts";
 import type { KeptAnswer, KeptRequest, KeptRequestBounds } from "../kept-request.ts";
 
 export type StateChange =
@@ -23,7 +30,7 @@ export type StateChange =
   /** In place: its turn among the agent's checkpoints stays. */
   | { readonly kind: "update-checkpoint"; readonly checkpoint: CheckpointRow }
   | { readonly kind: "delete-checkpoint"; readonly id: CheckpointId }
-  /** Forgets a removed agent whose files are gone. */
+  /** Forgets a removed agent whose files are gone, and its connections. */
   | { readonly kind: "delete-agent"; readonly id: AgentId }
   /** Gives the event the next number of the log. */
   | { readonly kind: "append-event"; readonly event: NewEvent }
@@ -34,6 +41,21 @@ export type StateChange =
   /** When it was used last. Refused on a full disk. */
   | { readonly kind: "touch-key"; readonly id: KeyId; readonly atMs: number }
   | { readonly kind: "delete-key"; readonly id: KeyId }
+  /** Refused on a full disk: what cannot be told is not made. */
+  | { readonly kind: "insert-connection"; readonly connection: ConnectionRow }
+  | { readonly kind: "update-connection"; readonly connection: ConnectionRow }
+  /** Those of every agent that are open are `lost`; those of agents that are gone are forgotten. */
+  | { readonly kind: "lose-connections"; readonly atMs: number }
+  /**
+   * Forgets the agent's connections older than `sinceMs`, and the oldest beyond `countMax`, of those that are
+   * unmediated and of the others each: many that were denied push out none that was carried.
+   */
+  | {
+      readonly kind: "collect-connections";
+      readonly agent: AgentId;
+      readonly sinceMs: number;
+      readonly countMax: number;
+    }
   | RequestChange;
 
 /** What is kept of requests with an idempotency key. On a full disk it is refused: agents come first. */
@@ -75,7 +97,8 @@ export interface KeyQuery {
   readonly limit: number;
 }
 
-export interface CheckpointQuery {
+/** A page of what an agent has many of. */
+export interface AgentPageQuery {
   readonly agent: AgentId;
   /** Place after which the page begins; 0: from the oldest on. */
   readonly after: number;
@@ -84,6 +107,12 @@ export interface CheckpointQuery {
 
 export interface PlacedCheckpoint {
   readonly row: CheckpointRow;
+  /** Above that of every older one, at least 1. */
+  readonly place: number;
+}
+
+export interface PlacedConnection {
+  readonly row: ConnectionRow;
   /** Above that of every older one, at least 1. */
   readonly place: number;
 }
@@ -136,8 +165,12 @@ export interface StateStore {
   /** Oldest first. */
   checkpoints(agent: AgentId): Promise<readonly CheckpointRow[]>;
   /** Oldest first. */
-  checkpointPage(query: CheckpointQuery): Promise<readonly PlacedCheckpoint[]>;
+  checkpointPage(query: AgentPageQuery): Promise<readonly PlacedCheckpoint[]>;
   checkpoint(id: CheckpointId): Promise<CheckpointRow | null>;
+  /** Oldest first. */
+  connectionPage(query: AgentPageQuery): Promise<readonly PlacedConnection[]>;
+  /** The agent's unmediated connections that are open, or ended after `atMs`. */
+  unmediatedSince(agent: AgentId, atMs: number): Promise<UnmediatedSince>;
   /** Ascending. */
   events(query: EventQuery): Promise<StoredEvents>;
   /** Calls `listener` after each commit that appended events. */

@@ -1,7 +1,7 @@
 /** Statements on table `checkpoint`. Rows go with their agent. */
 import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
-import type { CheckpointQuery, PlacedCheckpoint } from "../../core/ports/state-store.ts";
+import type { AgentPageQuery, PlacedCheckpoint } from "../../core/ports/state-store.ts";
 
 export const checkpointSql = {
   insert: `INSERT INTO checkpoint (id, agent, document) VALUES (:id, :agent, :document)`,
@@ -33,7 +33,7 @@ export function prepareCheckpointRows(database: DatabaseSync) {
     byId: (id: string): CheckpointRow | null => parse(byId.get({ id })),
     ofAgent: (agent: string): CheckpointRow[] =>
       ofAgent.all({ agent }).flatMap((row) => parse(row) ?? []),
-    page: ({ agent, after, limit }: CheckpointQuery): PlacedCheckpoint[] =>
+    page: ({ agent, after, limit }: AgentPageQuery): PlacedCheckpoint[] =>
       page.all({ agent, after, limit }).flatMap((found) => {
         const row = parse(found);
         return row === null ? [] : { row, place: Number(found["position"]) };

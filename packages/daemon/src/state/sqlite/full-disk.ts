@@ -1,7 +1,7 @@
 /**
  * Commits on a disk that may be full. What says the truth about an agent, or makes room, goes through with
  * the help of the ballast; a new agent is refused for as long as the ballast is gone, and so is what is kept
- * of requests alone.
+ * of requests alone, and a new connection out.
  */
 import type { DatabaseSync } from "node:sqlite";
 import { PerdureError } from "@perdure/protocol";
@@ -57,8 +57,11 @@ function isCreate(changes: Transaction): boolean {
 }
 
 /** What can be done without. */
-const requestKinds: ReadonlySet<string> = new Set<RequestChange["kind"] | "touch-key">([
+const requestKinds: ReadonlySet<string> = new Set<
+  RequestChange["kind"] | "touch-key" | "insert-connection"
+>([
   "touch-key",
+  "insert-connection",
   "insert-request",
   "answer-request",
   "release-request",
@@ -72,7 +75,7 @@ function isOfRequests(changes: Transaction): boolean {
 function refusal(changes: Transaction, folder: string): PerdureError | undefined {
   if (isCreate(changes)) return createRefused(folder);
   if (!isOfRequests(changes)) return undefined;
-  return new PerdureError("disk_full", "Cannot keep the request: the disk is full");
+  return new PerdureError("disk_full", "Cannot keep what was asked for: the disk is full");
 }
 
 function createRefused(folder: string): PerdureError {

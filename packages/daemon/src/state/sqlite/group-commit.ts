@@ -12,6 +12,8 @@ import { prepareAgentRows } from "./agent-rows.ts";
 import type { AgentRows } from "./agent-rows.ts";
 import { prepareCheckpointRows } from "./checkpoint-rows.ts";
 import type { CheckpointRows } from "./checkpoint-rows.ts";
+import { prepareConnectionRows } from "./connection-rows.ts";
+import type { ConnectionRows } from "./connection-rows.ts";
 import { transactionError } from "./database.ts";
 import { prepareEventRows } from "./event-rows.ts";
 import type { EventRows } from "./event-rows.ts";
@@ -26,6 +28,7 @@ export const GROUP_COMMITS_MAX = 256;
 export interface Rows {
   readonly agents: AgentRows;
   readonly checkpoints: CheckpointRows;
+  readonly connections: ConnectionRows;
   readonly events: EventRows;
   readonly keys: KeyRows;
   readonly requests: RequestRows;
@@ -35,6 +38,7 @@ export function prepareRows(database: DatabaseSync): Rows {
   return {
     agents: prepareAgentRows(database),
     checkpoints: prepareCheckpointRows(database),
+    connections: prepareConnectionRows(database),
     events: prepareEventRows(database),
     keys: prepareKeyRows(database),
     requests: prepareRequestRows(database),
@@ -81,7 +85,8 @@ function commitOne(
   }
 }
 
-function apply({ agents, checkpoints, events, keys, requests }: Rows, change: StateChange): void {
+function apply(rows: Rows, change: StateChange): void {
+  const { agents, checkpoints, connections, events, keys, requests } = rows;
   switch (change.kind) {
     case "insert-agent":
       agents.insert(change.agent);
@@ -100,6 +105,19 @@ function apply({ agents, checkpoints, events, keys, requests }: Rows, change: St
       return;
     case "delete-agent":
       agents.delete(change.id);
+      connections.deleteOf(change.id);
+      return;
+    case "insert-connection":
+      connections.insert(change.connection);
+      return;
+    case "update-connection":
+      connections.update(change.connection);
+      return;
+    case "lose-connections":
+      connections.lose(change.atMs);
+      return;
+    case "collect-connections":
+      connections.collect(change.agent, change.sinceMs, change.countMax);
       return;
     case "append-event":
       events.append(change.event);

@@ -3,7 +3,7 @@ import type { ErrorBody } from "@perdure/protocol";
 import type {
   AgeQuery,
   AgentQuery,
-  CheckpointQuery,
+  AgentPageQuery,
   EventQuery,
   KeyQuery,
   StateChange,
@@ -21,8 +21,10 @@ export type StoreRequest =
   | { readonly kind: "lastAsleep"; readonly limit: number }
   | { readonly kind: "agentIds"; readonly after: string | null; readonly limit: number }
   | { readonly kind: "checkpoints"; readonly agent: string }
-  | { readonly kind: "checkpointPage"; readonly query: CheckpointQuery }
+  | { readonly kind: "checkpointPage"; readonly query: AgentPageQuery }
   | { readonly kind: "checkpoint"; readonly id: string }
+  | { readonly kind: "connectionPage"; readonly query: AgentPageQuery }
+  | { readonly kind: "unmediatedSince"; readonly agent: string; readonly atMs: number }
   | { readonly kind: "events"; readonly query: EventQuery }
   | { readonly kind: "key"; readonly id: string }
   | { readonly kind: "keyByName"; readonly tenant: string; readonly name: string }

@@ -8,8 +8,14 @@ import { PerdureError, type AgentId } from "@perdure/protocol";
 import type { Agent } from "../../core/agent.ts";
 import type { ApiKey } from "../../core/api-key.ts";
 import type { CheckpointRow } from "../../core/checkpoint.ts";
+import type { UnmediatedSince } from "../../core/connection.ts";
 import type { KeptRequest } from "../../core/kept-request.ts";
-import type { PlacedCheckpoint, StateStore, StoredEvents } from "../../core/ports/state-store.ts";
+import type {
+  PlacedCheckpoint,
+  PlacedConnection,
+  StateStore,
+  StoredEvents,
+} from "../../core/ports/state-store.ts";
 import { BALLAST, OPENED } from "./message.ts";
 import type { NumberedAnswer, StoreRequest } from "./message.ts";
 
@@ -52,6 +58,10 @@ export async function openSqliteStateStore(options: SqliteStateStoreOptions): Pr
     checkpointPage: async (query) =>
       (await call({ kind: "checkpointPage", query })) as PlacedCheckpoint[],
     checkpoint: async (id) => (await call({ kind: "checkpoint", id })) as CheckpointRow | null,
+    connectionPage: async (query) =>
+      (await call({ kind: "connectionPage", query })) as PlacedConnection[],
+    unmediatedSince: async (agent, atMs) =>
+      (await call({ kind: "unmediatedSince", agent, atMs })) as UnmediatedSince,
     events: async (query) => (await call({ kind: "events", query })) as StoredEvents,
     onEvents: (listener) => {
       tellEvents = listener;

@@ -102,7 +102,8 @@ function answer(rows: Rows, number: number, request: Read): NumberedAnswer {
   }
 }
 
-function read({ agents, checkpoints, events, keys, requests }: Rows, request: Read): unknown {
+function read(rows: Rows, request: Read): unknown {
+  const { agents, checkpoints, connections, events, keys, requests } = rows;
   switch (request.kind) {
     case "agent":
       return agents.byId(request.id);
@@ -128,6 +129,10 @@ function read({ agents, checkpoints, events, keys, requests }: Rows, request: Re
       return checkpoints.page(request.query);
     case "checkpoint":
       return checkpoints.byId(request.id);
+    case "connectionPage":
+      return connections.page(request.query);
+    case "unmediatedSince":
+      return connections.unmediatedSince(request.agent, request.atMs);
     case "events":
       return events.page(request.query);
     case "key":
