@@ -131,6 +131,10 @@ export class World {
   async restart(): Promise<void> {
     this.life.end();
     this.#start();
+    // With a store of its own: faults are for the engine.
+    const log = (): void => undefined;
+    const clock = this.time.clock(this.life);
+    await this.run(new ConnectionLog({ state: this.state, clock, log }).begin());
     await this.run(this.engine.restart());
   }
 

@@ -185,6 +185,7 @@ export async function openDaemon(options: DaemonOptions): Promise<Daemon> {
       }),
   );
   opened.defer(() => engine.close());
+  await connections.begin();
   await engine.restart();
 
   let askShutdown = (): void => undefined;

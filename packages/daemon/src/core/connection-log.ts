@@ -46,10 +46,15 @@ export class ConnectionLog {
     this.#options = options;
   }
 
-  /** Those that a daemon before left open are lost. Before the first is told. */
+  /** Those that a daemon before left open are lost. Before the first is told. Does not reject. */
   async begin(): Promise<void> {
-    const { state, clock } = this.#options;
-    await state.commit([{ kind: "lose-connections", atMs: clock.nowMs() }]);
+    const { state, clock, log } = this.#options;
+    try {
+      await state.commit([{ kind: "lose-connections", atMs: clock.nowMs() }]);
+    } catch (error) {
+      const { message } = PerdureError.from(error);
+      log("warn", "Connections that were open could not be said to be lost", { message });
+    }
   }
 
   /** For connections of one generation of an agent. */

@@ -110,7 +110,6 @@ export class Engine implements Commands {
   /** Settles what an earlier daemon left. Before the first command. */
   async restart(): Promise<void> {
     const hold = (id: AgentId, work: (actor: Actor) => Promise<void>) => this.#hold(id, work);
-    await this.#parts.connections.begin();
     await restart(this.#parts, hold);
     await this.#parts.imageHolds.reconcile();
     this.#alarm.nudge();
