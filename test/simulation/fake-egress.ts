@@ -26,7 +26,9 @@ export class FakeEgress implements Egress {
 }
 
 /** A way out that nobody inside uses; it ends with the link. */
-export function silentWayOut(wire: GuestWire): AsyncIterableIterator<OutboundConnection, undefined> {
+export function silentWayOut(
+  wire: GuestWire,
+): AsyncIterableIterator<OutboundConnection, undefined> {
   return {
     [Symbol.asyncIterator]() {
       return this;

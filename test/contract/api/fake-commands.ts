@@ -201,7 +201,15 @@ export function createFakeCommands(): FakeCommands {
       const settings = { onCrash, idleAfterMs, checkpointEveryMs };
       const forks: Results["wake"][] = [];
       for (const name of names) {
-        const forked = { kind: "create", tenant, name, image: image.name, shape, egress, ...settings };
+        const forked = {
+          kind: "create",
+          tenant,
+          name,
+          image: image.name,
+          shape,
+          egress,
+          ...settings,
+        };
         await perform.create(forked as Command & { kind: "create" });
         forks.push(letOut({ tenant, agent: name }));
       }
@@ -463,7 +471,12 @@ async function* verified(
 }
 
 function egressOf({ view, egress }: FakeAgent): EgressView {
-  return { agent: view.id, ...egress, wayOut: view.state === "awake" ? "open" : null, connections: 0 };
+  return {
+    agent: view.id,
+    ...egress,
+    wayOut: view.state === "awake" ? "open" : null,
+    connections: 0,
+  };
 }
 
 /** Whatever agent: one that was carried, one that was denied. */

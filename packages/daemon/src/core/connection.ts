@@ -12,7 +12,8 @@ export interface UnmediatedSince {
   readonly last: ConnectionRow | null;
 }
 
-export function connectionView({ agent: _, ...view }: ConnectionRow): ConnectionView {
+export function connectionView(row: ConnectionRow): ConnectionView {
+  const { agent: _, ...view } = row;
   return view;
 }
 

@@ -7,7 +7,10 @@ import { create, fork, verb } from "../../../../test/simulation/scene.ts";
 import { World } from "../../../../test/simulation/world.ts";
 
 const target = { tenant: "default", agent: "a1" };
-const open: EgressPolicy = { rules: [{ action: "allow", to: "api.example.com" }], otherwise: "deny" };
+const open: EgressPolicy = {
+  rules: [{ action: "allow", to: "api.example.com" }],
+  otherwise: "deny",
+};
 
 let world: World;
 beforeEach(() => {

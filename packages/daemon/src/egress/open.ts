@@ -26,10 +26,7 @@ export function createEgress({ clock, ownPorts }: EgressOptions): Egress {
 }
 
 /** Until the link closes: what is under way then ends by itself. */
-async function serveAll(
-  wanted: AsyncIterable<OutboundConnection>,
-  wayOut: WayOut,
-): Promise<void> {
+async function serveAll(wanted: AsyncIterable<OutboundConnection>, wayOut: WayOut): Promise<void> {
   const underWay = new Set<Promise<void>>();
   try {
     for await (const one of wanted) {

@@ -146,7 +146,7 @@ export class WayOut {
       };
       // The policy may have changed since it was decided on.
       this.#allowed(one, one.address ?? "");
-      return await carry(inside, outside, first, this.#options.teller.passed);
+      return await carry(inside, outside, first, () => this.#options.teller.passed());
     } catch (error) {
       outside?.resetAndDestroy();
       await refuse(wanted, inside);

@@ -28,7 +28,12 @@ import {
   outputEventSchema,
   processViewSchema,
 } from "../api.ts";
-import { connectionViewSchema, egressPolicySchema, egressRuleSchema, egressViewSchema } from "../egress.ts";
+import {
+  connectionViewSchema,
+  egressPolicySchema,
+  egressRuleSchema,
+  egressViewSchema,
+} from "../egress.ts";
 import { folderEventSchema, pathFactsSchema, watchEventSchema } from "../file.ts";
 import { imageConfigSchema, imageEventSchema, imageViewSchema, recipeSchema } from "../image.ts";
 import { verifiedPartSchema, verifyEventSchema } from "../verify.ts";

@@ -8,13 +8,7 @@
  * On a full disk a store lives on a reserve: changes of agents that exist still go through, a new agent is
  * refused with `disk_full` until the reserve is there again.
  */
-import type {
-  AgentEvent,
-  AgentId,
-  AgentState,
-  CheckpointId,
-  EventKind,
-} from "@perdure/protocol";
+import type { AgentEvent, AgentId, AgentState, CheckpointId, EventKind } from "@perdure/protocol";
 import type { Agent } from "../agent.ts";
 import type { ApiKey, KeyId } from "../api-key.ts";
 import type { CheckpointRow } from "../checkpoint.ts";
