@@ -42,6 +42,7 @@ const requirements = {
   make: "make",
   gcc: "gcc",
   "musl-gcc": "musl-tools",
+  "/usr/include/linux/bpf.h": "linux-libc-dev",
   // Without root, owners come from a user namespace and from fakeroot.
   ...(isRoot ? {} : { newuidmap: "uidmap", fakeroot: "fakeroot" }),
 };

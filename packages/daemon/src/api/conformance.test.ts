@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import { violations } from "../../../../test/contract/api/conformance.ts";
 import type { Exchange } from "../../../../test/contract/api/conformance.ts";
 
-const health = { version: "1", pid: 1, startedAtMs: 1, home: "/" };
+const health = { version: "1", pid: 1, startedAtMs: 1, home: "/", url: null, authorityFile: null };
 const good: Exchange = {
   method: "GET",
   url: "/v1/health",
