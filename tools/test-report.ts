@@ -19,12 +19,13 @@ const errorsMax = 3;
 
 export interface TestReport {
   readonly passed: number;
-  /** Skipped, or behind something that failed. */
-  readonly notRun: number;
-  readonly failures: readonly TestFailure[];
+  /** Skipped, with the reason in `message` where one was given, or behind something that failed. */
+  readonly notRun: readonly Told[];
+  readonly failures: readonly Told[];
 }
 
-export interface TestFailure {
+/** A test, or something around one, that is told at the end. */
+export interface Told {
   /** The file, from the root of the repository on; empty for an error that belongs to none. */
   readonly file: string;
   readonly name: string;
@@ -42,6 +43,13 @@ export default class TestReporter implements Reporter {
     const tests = modules.flatMap((module) => [...module.children.allTests()]);
     const passed = tests.filter((test) => test.result().state === "passed").length;
     const failedTests = tests.filter((test) => test.result().state === "failed");
+    const notRun = tests
+      .filter((test) => !["passed", "failed"].includes(test.result().state))
+      .map((test) => {
+        const result = test.result();
+        const message = result.state === "skipped" ? (result.note ?? "") : "";
+        return { file: file(test.module), name: test.fullName, message };
+      });
     const failures = [
       ...modules.flatMap((module) => failuresAround(module)),
       ...failedTests.map((test) => ({
@@ -58,17 +66,13 @@ export default class TestReporter implements Reporter {
     if (reason === "interrupted") {
       failures.push({ file: "", name: "the run", message: "It was interrupted" });
     }
-    const report: TestReport = {
-      passed,
-      notRun: tests.length - passed - failedTests.length,
-      failures,
-    };
+    const report: TestReport = { passed, notRun, failures };
     writeFileSync(path, JSON.stringify(report));
   }
 }
 
 /** What failed in a file beside its tests. */
-function failuresAround(module: TestModule): TestFailure[] {
+function failuresAround(module: TestModule): Told[] {
   const suites: (TestModule | TestSuite)[] = [module, ...module.children.allSuites()];
   const failures = suites
     .filter((suite) => suite.errors().length > 0)

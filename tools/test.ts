@@ -40,8 +40,9 @@ const soakOnly = [
   "test/e2e/wait.test.ts",
 ];
 
-/** As many failures as are repeated at the end. */
+/** As many failures as are repeated at the end, and as many tests that did not run. */
 const failuresMax = 40;
+const notRunMax = 20;
 /** Of a part that failed and did not say what: as much of its output. */
 const tailLinesMax = 40;
 /** How long what a part has printed may take to arrive after its end. */
@@ -89,6 +90,11 @@ switch (tier) {
 }
 const passed = parts.reduce((sum, part) => sum + part.passed, 0);
 const failures = parts.flatMap((part) => part.failures.map((failure) => ({ part, failure })));
+const notRun = parts.flatMap((part) => part.notRun.map((test) => ({ part, test })));
+for (const { part, test } of notRun.slice(0, notRunMax)) {
+  const why = test.message === "" ? "" : `: ${test.message}`;
+  console.log(`not run ${[part.name, test.file, test.name].join(" > ")}${why}`);
+}
 // The end of a log is what is kept of it: it says again what failed.
 for (const { part, failure } of failures.slice(0, failuresMax)) {
   console.log(`FAILED ${[part.name, failure.file, failure.name].filter(Boolean).join(" > ")}`);
@@ -97,7 +103,7 @@ for (const { part, failure } of failures.slice(0, failuresMax)) {
 if (failures.length > failuresMax) console.log(`… and ${failures.length - failuresMax} more`);
 for (const part of parts) {
   console.log(
-    `${part.name}: ${part.passed} passed, ${part.failures.length} failed, ${part.notRun} not run`,
+    `${part.name}: ${part.passed} passed, ${part.failures.length} failed, ${part.notRun.length} not run`,
   );
 }
 console.log(`${passed} passed, ${failures.length} failed`);
@@ -107,7 +113,7 @@ process.exitCode = failures.length > 0 || passed === 0 ? 1 : 0;
 async function guest(): Promise<Part> {
   const { code, tail } = await run("make", ["-C", "guest", "test"]);
   const failures = code === 0 ? [] : [{ file: "", name: `make ended with ${code}`, message: tail }];
-  return { name: "guest", passed: code === 0 ? 1 : 0, notRun: 0, failures };
+  return { name: "guest", passed: code === 0 ? 1 : 0, notRun: [], failures };
 }
 
 async function vitest(project: string, filters: readonly string[]): Promise<Part> {
@@ -139,7 +145,7 @@ function reported(path: string, { code, tail }: Ended): TestReport {
   try {
     report = JSON.parse(readFileSync(path, "utf8")) as TestReport;
   } catch {
-    report = { passed: 0, notRun: 0, failures: [] };
+    report = { passed: 0, notRun: [], failures: [] };
     code ||= 1;
   }
   if (code === 0 || report.failures.length > 0) return report;

@@ -19,7 +19,7 @@ OK = struct.pack("<H", 0)
 @contextlib.contextmanager
 def listening(family=socket.AF_INET, backlog=64):
     with socket.socket(family) as server:
-        server.settimeout(20)
+        server.settimeout(60)
         server.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
         server.listen(backlog)
         yield server, server.getsockname()[1]
@@ -27,7 +27,7 @@ def listening(family=socket.AF_INET, backlog=64):
 
 def accepted(server):
     peer, _ = server.accept()
-    peer.settimeout(20)
+    peer.settimeout(60)
     return peer
 
 
@@ -49,7 +49,7 @@ class Stream:
         self.granted += count
         self.link.window(self.id, count)
 
-    def step(self, timeout=20, regrant=True):
+    def step(self, timeout=60, regrant=True):
         kind, payload = self.link.take(self.id, timeout)
         if kind == WINDOW:
             self.credit += struct.unpack("<I", payload)[0]
@@ -167,7 +167,7 @@ def _(guest):
     began = time.monotonic()
     for _ in range(300):  # more than there may be at once: none is left over
         fails("port_refused", guest.link.call, "CONNECT", port=port)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 50
     for wrong in [0, 65536, 1 << 40, (1 << 64) - 1]:
         fails("bad_request", guest.link.call, "CONNECT", port=wrong)
     fails("bad_request", guest.link.call, "CONNECT")
@@ -224,7 +224,7 @@ def _(guest):
         silent = accepted(server)
         given = other.fill()
         assert given < 64 << 20, given
-        link.call("PING", timeout=5)
+        link.call("PING")
         # Both go on where they were.
         while given:
             given -= len(silent.recv(min(given, 1 << 20)))
@@ -297,7 +297,7 @@ def _(guest):
         peer.close()
         stream.read_to_end()
         assert stream.ended == 0
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while stream.ended == 0 and time.monotonic() < deadline:
             if stream.credit:
                 stream.send(b"x")
@@ -392,7 +392,7 @@ def _(guest):
         link.send(CANCEL, stream)
         stream = link.start("CONNECT", port=port, deadlineMs=60000)
         link.send(END, stream, OK)
-        link.call("PING", timeout=5)
+        link.call("PING")
         for _ in range(len(held) + 1):
             peer = accepted(server)
         link.response(stream)
@@ -424,7 +424,7 @@ def _(guest):
             left -= len(peer.recv(left))
         assert peer.recv(1) == b"", "it reads it all, and the end"
         # Its socket is given up; a program that reads on is told then.
-        until(lambda: descriptors(guest) == before, timeout=15)
+        until(lambda: descriptors(guest) == before)
         assert is_reset_at_end(silent)
 
 

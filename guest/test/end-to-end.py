@@ -22,8 +22,8 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import (SH, TESTS, Guest, alive, cgroup_mount, children_of, fails, read_over_epochs,  # noqa: E402
-                     test, until, without_children)
+from harness import (SH, TESTS, Guest, alive, cgroup_mount, children_of, fails, once_there,  # noqa: E402
+                     read_over_epochs, sleeps, test, until, without_children)
 from link import (CANCEL, DATA, END, REQUEST, RESPONSE, WINDOW, OPS, RESYNC, Failed, Reader,  # noqa: E402
                   encode_fields, frame)
 
@@ -270,9 +270,11 @@ def _(guest):
 @test("while a reader is attached nothing is cut: the process waits")
 def _(guest):
     link = guest.link
-    process = link.spawn(SH + ["sleep 0.3; seq 1 60000; echo done > " + guest.path("done")],
+    process = link.spawn(SH + [f"{once_there(guest, 'go')} seq 1 60000; echo done > {guest.path('done')}"],
                          logBytes=4096)
     reader = link.attach(process, window=1000)
+    link.write_file(guest.path("go"), b"")
+    until(lambda: link.call("PROCESSES")["entry"][0]["logEnd"] > 0)
     time.sleep(1)
     assert not os.path.exists(guest.path("done")), "the process should wait for its reader"
     assert link.call("PROCESSES")["entry"][0]["logEnd"] <= 4096
@@ -282,8 +284,9 @@ def _(guest):
     reader.read_to_end()
     assert reader.cuts == [] and reader.out == b"".join(b"%d\n" % i for i in range(1, 60001))
     # Detached, it is not held back.
-    process = link.spawn(SH + ["sleep 0.2; seq 1 60000"], logBytes=4096)
+    process = link.spawn(SH + [f"{once_there(guest, 'again')} seq 1 60000"], logBytes=4096)
     reader = link.attach(process, window=0)
+    link.write_file(guest.path("again"), b"")
     time.sleep(0.6)
     assert link.call("PROCESSES")["entry"][1]["running"] == 1
     link.send(CANCEL, reader.stream)
@@ -300,7 +303,7 @@ def _(guest):
         assert len(out) == 168894
     began = time.monotonic()
     link.call("PING")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     ends = {link.call("PROCESSES")["entry"][0]["logEnd"] for _ in range(20)}
     assert len(ends) == 1, "the stalled process goes on"
 
@@ -369,8 +372,8 @@ def _(guest):
     assert link_run_to_end(link, process) == b"one,two,three"
     fails("process_ended", link.call, "STDIN", process=process)
     # Closed from inside.
-    process = link.spawn(SH + ["exec 0<&-; sleep 30"], stdin=True)
-    time.sleep(0.2)
+    process = link.spawn(SH + [f"exec 0<&-; touch {guest.path('closed')}; sleep 30"], stdin=True)
+    until(lambda: os.path.exists(guest.path("closed")))
     fails("stdin_closed", link.call, "STDIN", process=process)
     process = link.spawn(SH + ["head -c 10 >/dev/null; exec 0<&-; sleep 30"], stdin=True)
     assert feed(process, bytes(500000)) == 15
@@ -503,7 +506,7 @@ def _(guest):
     began = time.monotonic()
     out, _, exit_fields = guest.link.run(SH + ["echo first; sleep 60 & sleep 60"], timeoutMs=400)
     assert out == b"first\n" and exit_fields == {"signal": 9, "timedOut": 1}
-    assert 0.35 < time.monotonic() - began < 3
+    assert 0.35 < time.monotonic() - began < 50
     assert guest.link.events[-1]["timedOut"] == 1
     _, _, exit_fields = guest.link.run(["true"], timeoutMs=60000)
     assert exit_fields == {"exitCode": 0, "timedOut": 0}
@@ -512,17 +515,17 @@ def _(guest):
 @test("FREEZE stops the workload and its time-outs, THAW lets both go on", needs_cgroup=True)
 def _(guest):
     link = guest.link
-    link.call("FREEZE", deadlineMs=2000)  # an empty workload freezes at once
+    link.call("FREEZE", deadlineMs=20000)  # an empty workload freezes at once
     assert link.call("INFO")["frozen"] == 1
     link.call("THAW")
     count = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
-    process = link.spawn(SH + [count], timeoutMs=1500)
+    process = link.spawn(SH + [count], timeoutMs=5000)
     time.sleep(0.3)
-    link.call("FREEZE", deadlineMs=2000)
+    link.call("FREEZE", deadlineMs=20000)
     assert link.call("INFO")["frozen"] == 1
     time.sleep(0.1)
     entry = link.call("PROCESSES")["entry"][0]
-    time.sleep(1.6)  # longer than the time-out
+    time.sleep(5.1)  # longer than the time-out
     later = link.call("PROCESSES")["entry"][0]
     assert later["logEnd"] == entry["logEnd"] and later["running"] == 1
     # A program started now waits with the rest; files and PING work.
@@ -545,7 +548,7 @@ def run(name, wait):
     took[name] = time.monotonic() - began
 # Read again by the kernel at the thaw, and so by no loop of Python's.
 libc = ctypes.CDLL(None)
-times = [(ctypes.c_long * 2)(3, 0) for _ in range(3)]
+times = [(ctypes.c_long * 2)(6, 0) for _ in range(3)]
 waits = dict(
     select=lambda: libc.syscall(23, 0, None, None, None, times[0]),
     pselect=lambda: libc.syscall(270, 0, None, None, None, times[1], None),
@@ -570,8 +573,8 @@ def _(guest):
         while b"ready\n" not in reader.out:
             reader.step()
         time.sleep(0.5)
-        link.call("FREEZE", deadlineMs=2000)
-        time.sleep(1.5)
+        link.call("FREEZE", deadlineMs=20000)
+        time.sleep(4)
         if shortened:
             assert link.call("FROZEN_WAITS") == {"value": 3}
             assert link.call("FROZEN_WAITS")["value"] <= 3  # only what has passed since
@@ -582,8 +585,8 @@ def _(guest):
         took[shortened] = {name: float(s) for name, s in (word.split("=") for word in words)}
     for name in ["select", "pselect", "ppoll"]:
         # Without it the rest begins again at the thaw.
-        assert took[False][name] > 4.2, took
-        assert 2.99 < took[True][name] < 4.2, took
+        assert took[False][name] > 8.5, took
+        assert 5.99 < took[True][name] < 8.5, took
 
 
 @test("INFO tells what the kernel keeps time by, and a test host's clock is left alone")
@@ -964,7 +967,8 @@ def _(guest):
     with without_children(guest):
         memory = {stat["name"]: stat["value"] for stat in link.call("STATS", kind="memory")["stat"]}
     process = link.spawn(["sleep", "1234"])
-    time.sleep(0.2)
+    pid = link.call("PROCESSES")["entry"][0]["pid"]
+    until(lambda: sleeps(pid))
     stats = {stat["name"]: stat["value"] for stat in link.call("STATS")["stat"]}
     assert set(stats) == MEMORY_STATS | {"cpuUsec", "processes", "load1Milli", "diskTotalBytes",
                                          "diskFreeBytes", "diskWriteBytes"}
@@ -977,7 +981,6 @@ def _(guest):
     except Failed as failed:
         assert failed.status == "not_supported"
         return
-    pid = link.call("PROCESSES")["entry"][0]["pid"]
     mine = [timer for timer in timers if timer["pid"] == pid]
     assert len(mine) == 1 and mine[0]["name"] == "sleep", timers
     assert 1200000 < mine[0]["dueInMs"] <= 1234000
@@ -1125,7 +1128,7 @@ def put_hook(guest, name, script, mode=0o755):
 @test("HOOKS run in byte order, with their output, and only executables")
 def _(guest):
     link = guest.link
-    assert link.call("HOOKS", deadlineMs=2000) == {}
+    assert link.call("HOOKS", deadlineMs=20000) == {}
     link.call("GENERATION", generation=5, json="{}")
     put_hook(guest, "20-second", "echo second >&2; exit 3")
     put_hook(guest, "10-first", 'echo "first $PERDURE_GENERATION $PATH"; env | grep -c =')
@@ -1134,7 +1137,7 @@ def _(guest):
     put_hook(guest, "50-not", "touch wrong", mode=0o644)
     os.mkdir(guest.path("resume.d/60-folder"))
     os.symlink("10-first", guest.path("resume.d/70-link"))
-    hooks = link.call("HOOKS", deadlineMs=10000)["hook"]
+    hooks = link.call("HOOKS", deadlineMs=60000)["hook"]
     names = [os.path.basename(hook["path"]) for hook in hooks]
     assert names == ["10-first", "20-second", "30-killed", "40-loud"]
     assert hooks[0]["bytes"].startswith(b"first 5 /usr/local/sbin:") and hooks[0]["exitCode"] == 0
@@ -1210,7 +1213,7 @@ def _(guest):
     path = guest.path("caf\u00c9")  # in UTF-8 its last byte is the magic's first
     assert path.encode()[-1] == 0x89
     guest.link.write_file(path, b"x")
-    assert guest.link.call("STAT", path=path, timeout=3)["kind"] == "file"
+    assert guest.link.call("STAT", path=path)["kind"] == "file"
 
 
 @test("random requests and frames do not stop the agent")
@@ -1248,7 +1251,7 @@ def _(guest):
                 link.send(kind, stream, payload)
             except AssertionError:
                 raise AssertionError(f"the agent hangs in round {round_}")
-        link.resync(20)
+        link.resync()
     if guest.cgroup:
         link.call("THAW")
 

@@ -83,7 +83,7 @@ class Guest:
     def close(self):
         self.socket.close()
         try:
-            code = self.process.wait(15)
+            code = self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError("the agent does not end with its link")
@@ -109,7 +109,8 @@ def fails(status, function, *arguments, **fields):
     raise AssertionError(f"succeeded instead of {status}")
 
 
-def until(condition, timeout=10):
+# Deadlines here are for what hangs: a busy host takes tens of times as long as a quiet one.
+def until(condition, timeout=60):
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, "it does not become so"
@@ -124,7 +125,19 @@ def alive(pid):
         return False
 
 
+def sleeps(pid):
+    """Whether it is program `sleep`, and waits."""
+    with open(f"/proc/{pid}/stat") as stat:
+        name, rest = stat.read().split("(", 1)[1].rsplit(")", 1)
+    return name == "sleep" and rest.split()[0] == "S"
+
+
 SH = ["/bin/sh", "-c"]
+
+
+def once_there(guest, name):
+    """The beginning of a script whose rest runs once there is a file of this name."""
+    return f"until [ -e {guest.path(name)} ]; do sleep 0.02; done;"
 
 
 @contextlib.contextmanager

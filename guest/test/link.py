@@ -110,7 +110,7 @@ class Link:
 
     # bytes
 
-    def send_raw(self, data, timeout=30):
+    def send_raw(self, data, timeout=60):
         deadline = time.monotonic() + timeout
         view = memoryview(data)
         while view:
@@ -129,7 +129,7 @@ class Link:
         self.buffer += data
         return data
 
-    def resync(self, timeout=10, version=3):
+    def resync(self, timeout=60, version=3):
         self.epoch += 1
         nonce = os.urandom(16)
         self.send_raw(RESYNC + nonce + struct.pack("<IIQ", version, self.epoch, 7))
@@ -191,7 +191,7 @@ class Link:
         self.send(REQUEST, stream, struct.pack("<H", number) + encode_fields(fields))
         return stream
 
-    def take(self, stream, timeout=20):
+    def take(self, stream, timeout=60):
         """The next frame of a stream."""
         deadline = time.monotonic() + timeout
         while not self.frames.get(stream):
@@ -207,7 +207,7 @@ class Link:
             self.pump(max(0, deadline - time.monotonic()))
         return not self.frames.get(stream)
 
-    def response(self, stream, timeout=20):
+    def response(self, stream, timeout=60):
         kind, payload = self.take(stream, timeout)
         assert kind == RESPONSE, f"frame {kind} instead of a RESPONSE"
         (status,) = struct.unpack_from("<H", payload)
@@ -216,7 +216,7 @@ class Link:
             raise Failed(status, fields)
         return fields
 
-    def call(self, op, timeout=20, **fields):
+    def call(self, op, timeout=60, **fields):
         return self.response(self.start(op, **fields), timeout)
 
     # operations
@@ -300,7 +300,7 @@ class Records:
         if window:
             link.window(self.stream, window)
 
-    def take(self, timeout=20, regrant=True):
+    def take(self, timeout=60, regrant=True):
         """The next record; None at the end."""
         while not self.found:
             if self.is_over:
@@ -385,14 +385,14 @@ class Reader:
             self.grant(len(payload))
         return True
 
-    def read_to_end(self, timeout=30):
+    def read_to_end(self, timeout=60):
         deadline = time.monotonic() + timeout
         while self.step(max(0.01, deadline - time.monotonic())):
             pass
         return self.exit
 
 
-def connect_unix(path, timeout=30):
+def connect_unix(path, timeout=60):
     deadline = time.monotonic() + timeout
     while True:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

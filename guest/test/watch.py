@@ -199,7 +199,7 @@ def _(guest):
     script = f"i=0; while :; do i=$((i+1)); : > {guest.path('w')}/$i; sleep 0.02; done"
     link.spawn(SH + [script])
     watch.until("created w/3")
-    link.call("FREEZE", deadlineMs=5000)
+    link.call("FREEZE", deadlineMs=20000)
     while not link.quiet(watch.stream, 0.5):
         watch.take()
     last = max(int(name) for name in os.listdir(guest.path("w")))
