@@ -58,7 +58,7 @@ function packages() {
 }
 
 function browser() {
-  return install({ chromium: "chromium" });
+  return install({ chromium: "chromium", certutil: "libnss3-tools" });
 }
 
 /** Debian packages of programs and files that are missing. */

@@ -23,6 +23,8 @@ const probes = ["loop-probe.ts", "garbage-probe.ts"].map((name) => new URL(name,
 export interface DaemonOptions {
   /** VM processes kept ready; the daemon's default where absent. */
   readonly spares?: number;
+  /** As `--listen` takes it; where absent, it listens on its socket alone. */
+  readonly listen?: string;
 }
 
 export class Daemon {
@@ -54,6 +56,7 @@ export class Daemon {
         PERDURE_IDLE_AFTER: "never",
         PERDURE_CHECKPOINT_EVERY: "never",
         ...(options.spares === undefined ? {} : { PERDURE_SPARES: String(options.spares) }),
+        ...(options.listen === undefined ? {} : { PERDURE_LISTEN: options.listen }),
         PERDURE_BENCH_GARBAGE: garbagePath,
         NODE_OPTIONS: [
           process.env["NODE_OPTIONS"] ?? "",

@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
+import { PerdureError } from "@perdure/protocol";
 import { aimOf } from "./aim.ts";
 import type { PortAim } from "./aim.ts";
 import type { Inner } from "./e2b/e2b-api.ts";
@@ -50,6 +51,10 @@ export function dispatch(server: Server, doors: Doors): void {
     responseOf: () => ServerResponse,
     upgrade: Upgrade | null,
   ): boolean {
+    if (hosts(request) > 1) {
+      refuse(responseOf());
+      return true;
+    }
     const aim = aimOf(request, doors.domain);
     switch (aim.kind) {
       case "native":
@@ -67,6 +72,17 @@ export function dispatch(server: Server, doors: Doors): void {
         return true;
     }
   }
+}
+
+/** Whoever passed it on to us may have gone by another one (RFC 9112, 3.2). */
+function hosts({ rawHeaders }: IncomingMessage): number {
+  return rawHeaders.filter((text, at) => at % 2 === 0 && text.toLowerCase() === "host").length;
+}
+
+function refuse(response: ServerResponse): void {
+  const error = new PerdureError("bad_request", "Cannot tell what the request is for: two hosts");
+  const headers = { "content-type": "application/json", connection: "close" };
+  response.writeHead(error.status, headers).end(JSON.stringify(error));
 }
 
 type Listener = (this: Server, ...what: unknown[]) => void;

@@ -130,7 +130,7 @@ export class Preview {
       response.end();
       return;
     }
-    this.#pass(visit, found, path, hasBody(request) || visit.upgrade !== null);
+    this.#pass(visit, found, path, !mayBeRepeated(request) || visit.upgrade !== null);
   }
 
   /** `fresh`: over a connection of its own. One that waited may be closed by the program just now. */
@@ -222,6 +222,11 @@ function join(socket: Socket, inside: Duplex): void {
     const late = setTimeout(cut, LINGER_MS).unref();
     socket.once("close", () => clearTimeout(late));
   });
+}
+
+/** A program that broke its connection off may have carried the request out. */
+function mayBeRepeated(request: IncomingMessage): boolean {
+  return ["GET", "HEAD", "OPTIONS"].includes(request.method ?? "") && !hasBody(request);
 }
 
 function hasBody({ headers }: IncomingMessage): boolean {

@@ -1,0 +1,70 @@
+/**
+ * What 200 streams of one agent do to another's calls. Each stream is a command of E2B's SDK that follows one file inside,
+ * to which a line is appended each half a second: it comes out of all of them.
+ */
+import type { CommandHandle } from "e2b";
+import { found, judged, metric, type Findings } from "../benchmark.ts";
+import type { Field } from "../ours/field.ts";
+import { quantile } from "../statistic.ts";
+import { agentOf, openWire, timed, type Wire } from "./client.ts";
+
+const limit = {
+  name: "streams200_other_agent_p99_vs_alone",
+  what: "a second agent's exec while the first has 200 streams",
+  relation: "≤",
+  limit: 3.0,
+} as const;
+
+const STREAMS = 200;
+const OPENED_AT_ONCE = 10;
+const CALLS = 300;
+const WARM_CALLS = 20;
+const FEED = "touch feed; while sleep 0.5; do echo line >> feed; done";
+
+export async function compareStreams(field: Field): Promise<Findings> {
+  const { context } = field;
+  const wire = await openWire(field);
+  const [first, second] = [await wire.create(), await wire.create()];
+  const other = agentOf(second);
+  await wire.daemon.quiet(3);
+  await calls(wire, other, WARM_CALLS);
+  const alone = await calls(wire, other, CALLS / 2);
+
+  const lines = new Array<number>(STREAMS).fill(0);
+  const forever = { background: true, timeoutMs: 0, requestTimeoutMs: 0 } as const;
+  await first.commands.run(FEED, forever);
+  const streams: CommandHandle[] = [];
+  for (let at = 0; at < STREAMS; at += OPENED_AT_ONCE) {
+    const some = Array.from({ length: OPENED_AT_ONCE }, (_, i) =>
+      first.commands.run("exec tail -f feed", {
+        ...forever,
+        onStdout: () => void (lines[at + i] = (lines[at + i] ?? 0) + 1),
+      }),
+    );
+    streams.push(...(await Promise.all(some)));
+    context.progress(`${streams.length} streams`);
+  }
+  await wire.daemon.quiet(3);
+  const before = [...lines];
+  const among = await calls(wire, other, CALLS);
+  if (lines.some((count, i) => count === before[i])) throw new Error("A stream said nothing");
+
+  await Promise.all(streams.map((stream) => stream.disconnect()));
+  await first.commands.run("pkill tail; pkill -f feed; true");
+  await wire.daemon.quiet(3);
+  alone.push(...(await calls(wire, other, CALLS / 2)));
+  const ratio = quantile(among, 0.99) / quantile(alone, 0.99);
+  return found({
+    metrics: { exec_alone: metric("ms", alone), exec_beside_200_streams: metric("ms", among) },
+    ratios: { streams200_other_agent_p99_vs_alone: ratio },
+    bars: [judged(limit, ratio)],
+  });
+}
+
+async function calls({ daemon }: Wire, agent: string, count: number): Promise<number[]> {
+  const times: number[] = [];
+  for (let i = 0; i < count; i++) {
+    times.push(await timed(() => daemon.client.run(agent, ["/bin/true"], { user: "user" })));
+  }
+  return times;
+}
