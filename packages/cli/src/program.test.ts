@@ -69,7 +69,7 @@ it("has every verb, each explained with an example and the options of all", () =
   const names = program.commands.map((command) => command.name());
   expect(names.sort()).toEqual(
     (
-      "checkpoint checkpoints complete cp create daemon doctor drop events exec export file fork forward gc hold hot image import key list port processes quarantine " +
+      "checkpoint checkpoints complete cp create daemon doctor drop egress events exec export file fork forward gc hold hot image import key list port processes quarantine " +
       "recover release remove report restore serve set shell show sleep start stop verify wake why"
     ).split(" "),
   );

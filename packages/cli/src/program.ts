@@ -5,6 +5,7 @@ import { addCpCommand } from "./command/cp.ts";
 import { addCreateCommand } from "./command/create.ts";
 import { addDaemonCommands } from "./command/daemon.ts";
 import { addDoctorCommand } from "./command/doctor.ts";
+import { addEgressCommand } from "./command/egress.ts";
 import { addEventsCommand } from "./command/events.ts";
 import { addExecCommand } from "./command/exec.ts";
 import { addFileCommands } from "./command/file.ts";
@@ -51,6 +52,7 @@ export function createProgram(json: boolean): Command {
   addCpCommand(program);
   addFileCommands(program);
   addPortCommands(program);
+  addEgressCommand(program);
   addVerbCommands(program);
   addRestCommands(program);
   addReportCommand(program);

@@ -73,6 +73,9 @@ export const egressPolicySchema = z.strictObject({
 });
 export type EgressPolicy = z.infer<typeof egressPolicySchema>;
 
+/** What may be left out has its default. */
+export type EgressRequest = z.input<typeof egressPolicySchema>;
+
 /** Nobody gets out. */
 export const closedEgress: EgressPolicy = { rules: [], otherwise: "deny" };
 

@@ -9,6 +9,7 @@ import type {
   CheckpointView,
   CreateRequest,
   DoctorReport,
+  EgressRequest,
   Health,
   HotRequest,
   HotView,
@@ -34,6 +35,8 @@ export interface ListOptions extends CallOptions {
 export interface ForkOptions extends CallOptions {
   /** Name or id; default: as the agent is now. */
   readonly checkpoint?: string;
+  /** Which connections to elsewhere they may make; default: none, whatever the agent itself may. */
+  readonly egress?: EgressRequest;
 }
 
 /**
@@ -238,8 +241,8 @@ export class PerdureClient extends EventCalls {
     names: readonly string[],
     options: ForkOptions = {},
   ): Promise<LetOut[]> {
-    const { checkpoint, ...call } = options;
-    const json = { names, checkpoint };
+    const { checkpoint, egress, ...call } = options;
+    const json = { names, checkpoint, egress };
     return (await this.call(routes.fork, { agent }, { json, ...call })).forks;
   }
 

@@ -1,10 +1,10 @@
 /** When agents rest: settings, holds, why, quarantine. Part of `Perdure`; examples run as they stand. */
 import { routes } from "@perdure/protocol";
 import type { AgentView, ConfigureRequest, Hold, HoldRequest, Why } from "@perdure/protocol";
-import { PortCalls } from "./port-calls.ts";
+import { EgressCalls } from "./egress-calls.ts";
 import type { CallOptions } from "./transport.ts";
 
-export class RestCalls extends PortCalls {
+export class RestCalls extends EgressCalls {
   /**
    * Changes settings of the agent, in whatever state it is; what is left out stays as it is.
    *

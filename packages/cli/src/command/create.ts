@@ -1,6 +1,7 @@
 import { Option } from "commander";
 import type { Command } from "commander";
 import { addOwnerOptions, ownerSettings, type OwnerOptions } from "../owner-option.ts";
+import { readPolicy } from "../egress-rule.ts";
 import {
   formatSize,
   orNull,
@@ -22,6 +23,7 @@ interface CreateOptions extends SharedOptions, OwnerOptions {
   readonly start: boolean;
   readonly idleAfter?: OrNever;
   readonly checkpointEvery?: OrNever;
+  readonly egress?: string;
 }
 
 export function addCreateCommand(program: Command): void {
@@ -51,6 +53,10 @@ export function addCreateCommand(program: Command): void {
       "checkpoint so often while something changes, or never (default: the daemon's, 60s)",
       parseDurationOrNever,
     )
+    .option(
+      "--egress <file>",
+      "what may get out, as JSON (default: nothing; see egress); - is stdin",
+    )
     .addHelpText("after", "\nExample:\n  perdure create builder --memory 1G --disk 16G");
   addOwnerOptions(command);
   addSharedOptions(command).action(async (name: string, options: CreateOptions) => {
@@ -63,7 +69,19 @@ export function addCreateCommand(program: Command): void {
     };
     await withSession(options, async ({ perdure, during, print }) => {
       const start = options.start ? {} : { start: false };
-      const request = { ...rest, ...start, name, image, memoryBytes, cpus, diskBytes, onCrash };
+      const { egress: file } = options;
+      const egress = file === undefined ? {} : { egress: await readPolicy(file) };
+      const request = {
+        ...rest,
+        ...start,
+        ...egress,
+        name,
+        image,
+        memoryBytes,
+        cpus,
+        diskBytes,
+        onCrash,
+      };
       const agent = await during(`Creating agent "${name}"`, perdure.create(request));
       const { shape } = agent;
       const size = `${formatSize(shape.memoryBytes)} memory, ${shape.cpus} CPU, ${formatSize(shape.diskBytes)} disk`;

@@ -87,6 +87,7 @@ function describe(agent: AgentView): string {
         [`hold ${id}`, `until ${time(untilMs)}${reason === "" ? "" : `: ${reason}`}`] as const,
     ),
     ...publicOf(agent),
+    ["egress", egressOf(agent)],
     ...(agent.wakeAtMs === null ? [] : [["wakes at", time(agent.wakeAtMs)] as const]),
     ...endOf(agent),
     ...Object.entries(agent.labels).map(
@@ -104,6 +105,11 @@ function describe(agent: AgentView): string {
     ["created", time(agent.createdAtMs)],
     ["changed", time(agent.changedAtMs)],
   ]);
+}
+
+function egressOf({ egress: { rules, otherwise } }: AgentView): string {
+  if (rules === 0) return otherwise === "deny" ? "closed" : "open";
+  return `${rules === 1 ? "1 rule" : `${rules} rules`}, otherwise ${otherwise}`;
 }
 
 function timeOrNever(ms: number | null): string {

@@ -2,6 +2,7 @@
 import { Option } from "commander";
 import type { Command } from "commander";
 import type { AgentView, LetOut } from "@perdure/sdk";
+import { readPolicy } from "../egress-rule.ts";
 import { formatDuration, formatSize, parseCount } from "../quantity.ts";
 import { addSharedOptions, withSession } from "../session.ts";
 import type { Session, SharedOptions } from "../session.ts";
@@ -85,15 +86,23 @@ function addForkCommand(program: Command): void {
     .argument("<agent>", "name or id")
     .argument("<name>", "of the new agent")
     .option("--checkpoint <checkpoint>", "name or id; default: as the agent is now")
+    .option("--egress <file>", "what may get out of them, as JSON (default: nothing); - is stdin")
     .option("--count <count>", "make so many, all of one cut: NAME-1, NAME-2, …", parseCount(1))
     .addHelpText(
       "after",
       "\nExamples:\n  perdure fork builder builder-try --checkpoint before-upgrade\n  perdure fork builder try --count 8",
     );
-  type Options = SharedOptions & { readonly checkpoint?: string; readonly count?: number };
+  type Options = SharedOptions & {
+    readonly checkpoint?: string;
+    readonly egress?: string;
+    readonly count?: number;
+  };
   addSharedOptions(command).action(async (agent: string, name: string, options: Options) => {
-    const { checkpoint, count } = options;
-    const from = checkpoint === undefined ? {} : { checkpoint };
+    const { checkpoint, egress, count } = options;
+    const from = {
+      ...(checkpoint === undefined ? {} : { checkpoint }),
+      ...(egress === undefined ? {} : { egress: await readPolicy(egress) }),
+    };
     await carryOut(options, `Forking agent "${agent}"`, async ({ perdure }) => {
       if (count === undefined) return letOutOf(await perdure.fork(agent, name, from));
       const names = Array.from({ length: count }, (_, i) => `${name}-${i + 1}`);
