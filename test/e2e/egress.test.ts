@@ -3,11 +3,10 @@
  * inside know nothing of a proxy.
  */
 import { once } from "node:events";
-import { createServer as createHttpServer, type Server as HttpServer } from "node:http";
 import { createServer, type AddressInfo, type Server, type Socket } from "node:net";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import type { ConnectionView, EgressRule } from "@perdure/sdk";
-import { DaemonUnderTest, until } from "./daemon-under-test.ts";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import type { ConnectionView } from "@perdure/sdk";
+import { DaemonUnderTest } from "./daemon-under-test.ts";
 
 const under = new DaemonUnderTest();
 const agent = "a1";
@@ -45,16 +44,6 @@ def ping(host):
 
 def resolve(name):
     return " ".join(sorted({entry[4][0] for entry in socket.getaddrinfo(name, 80, type=socket.SOCK_STREAM)}))
-
-def many(host, port, count):
-    results = []
-    def one(number):
-        try: results.append(say(host, port, "hello %d" % number) == "hello %d" % number)
-        except OSError as error: results.append(name_of(error))
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(int(count))]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-    return " ".join("%s:%d" % (what, results.count(what)) for what in sorted(set(map(str, results))) for what in [what] if True) if False else str({str(what): [str(r) for r in results].count(str(what)) for what in results})
 
 def knock(host, port, path):
     """For ever: connects, says which generation it is, and counts what it heard."""
@@ -104,7 +93,7 @@ interface Witness {
   accepted: number;
 }
 
-const servers: (Server | HttpServer)[] = [];
+const servers: Server[] = [];
 
 /** Says back what it hears. */
 async function echo(): Promise<Witness> {
@@ -134,14 +123,7 @@ let two: Witness;
 
 const inside = (...words: (string | number)[]): Promise<string> =>
   under.sh(agent, `python3 /root/inside.py ${words.map((word) => `'${word}'`).join(" ")}`);
-const allow = (...rules: EgressRule[]) => under.client.setEgress(agent, { rules });
 const close = () => under.client.setEgress(agent, { rules: [] });
-const to = (host: string, ...ports: number[]): EgressRule => ({
-  action: "allow",
-  to: host,
-  private: true,
-  ...(ports.length === 0 ? {} : { ports }),
-});
 async function newest(): Promise<ConnectionView | undefined> {
   return (await under.client.connections(agent)).at(-1);
 }

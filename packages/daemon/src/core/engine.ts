@@ -9,7 +9,6 @@
  */
 import {
   agentIdSchema,
-  apiLimits,
   PerdureError,
   type AgentId,
   type AgentView,
@@ -28,7 +27,6 @@ import { agentView, dueMs, wakeDueMs, type Agent } from "./agent.ts";
 import { Alarm } from "./alarm.ts";
 import { Attendant } from "./attendant.ts";
 import { bringUp, carryOut, type Door } from "./carry-out.ts";
-import { checkpointView } from "./checkpoint.ts";
 import type {
   AgentConnection,
   Command,
@@ -52,9 +50,9 @@ import { prepareImport, takeIn } from "./import.ts";
 import * as insideFile from "./inside-file.ts";
 import * as inside from "./inside.ts";
 import { ruleFor } from "./legality.ts";
-import { checkpointById, listAgents } from "./list.ts";
+import { checkpointById, listAgents, listCheckpoints } from "./list.ts";
+import { tellOfReserve } from "./no-room.ts";
 import { noSuchAgent } from "./no-such-agent.ts";
-import { firstPage } from "./page.ts";
 import type { Parts } from "./parts.ts";
 import { connect } from "./port.ts";
 import type { AgentExport } from "./ports/export-file.ts";
@@ -97,14 +95,7 @@ export class Engine implements Commands {
     this.#doctor = doctor;
     this.#alarm = new Alarm(parts, this.#actOnDue, this.#closing.signal);
     this.#flattener = new Flattener(parts, this.#flatten, this.#closing.signal);
-    parts.state.onReserve?.((held) =>
-      held
-        ? parts.log("info", "There is room on the disk again; new agents are taken on")
-        : parts.log(
-            "warn",
-            "The disk is full: changes of state use the reserve; new agents are refused",
-          ),
-    );
+    parts.state.onReserve?.((held) => tellOfReserve(parts.log, held));
   }
 
   /** Settles what an earlier daemon left. Before the first command. */
@@ -213,12 +204,7 @@ export class Engine implements Commands {
   }
 
   async checkpoints(query: PageQuery): Promise<CheckpointsResponse> {
-    const { after = 0, limit = apiLimits.listLimitMax } = query;
-    const { id } = await this.#find(query);
-    const wanted = { agent: id, after, limit: limit + 1 };
-    const found = await this.#parts.state.checkpointPage(wanted);
-    const { page, next } = firstPage(found, limit, ({ place }) => place);
-    return { checkpoints: page.map(({ row }) => checkpointView(row)), next };
+    return listCheckpoints(this.#parts.state, (await this.#find(query)).id, query);
   }
 
   async egress(target: Target): Promise<EgressView> {

@@ -1,9 +1,12 @@
-/** Lists: pages of living agents by name, also for a caller who reaches some only; and whose a checkpoint is. */
-import { agentIdSchema, PerdureError } from "@perdure/protocol";
-import type { CheckpointId, ListResponse } from "@perdure/protocol";
+/**
+ * Lists: pages of living agents by name, also for a caller who reaches some only; an agent's checkpoints, and whose a
+ * checkpoint is.
+ */
+import { agentIdSchema, apiLimits, PerdureError } from "@perdure/protocol";
+import type { AgentId, CheckpointId, CheckpointsResponse, ListResponse } from "@perdure/protocol";
 import { agentView, hasLabels, type Agent } from "./agent.ts";
 import { checkpointView } from "./checkpoint.ts";
-import type { Commands, ListQuery } from "./command.ts";
+import type { Commands, ListQuery, PageQuery } from "./command.ts";
 import { firstPage } from "./page.ts";
 import type { Parts } from "./parts.ts";
 import type { StateStore } from "./ports/state-store.ts";
@@ -52,4 +55,14 @@ async function listAmong(
     .filter((agent) => hasLabels(agent, label))
     .sort((one, two) => (one.name < two.name ? -1 : 1))
     .slice(0, limit);
+}
+
+export async function listCheckpoints(
+  state: StateStore,
+  agent: AgentId,
+  { after = 0, limit = apiLimits.listLimitMax }: Pick<PageQuery, "after" | "limit">,
+): Promise<CheckpointsResponse> {
+  const found = await state.checkpointPage({ agent, after, limit: limit + 1 });
+  const { page, next } = firstPage(found, limit, ({ place }) => place);
+  return { checkpoints: page.map(({ row }) => checkpointView(row)), next };
 }

@@ -12,7 +12,7 @@ import { eventKind, PROTOCOL_VERSION, status, tag, type Operation } from "../ope
 import { operationVersion } from "../version.ts";
 import { FakeFailure, FakeFiles, initialFiles } from "./fake-file.ts";
 import { fakeOperations } from "./fake-operation.ts";
-import { FakeWayOut } from "./fake-outbound.ts";
+import { FakeWayOut } from "./fake-way-out.ts";
 import { FakePort, type FakeStream } from "./fake-port.ts";
 import { exitFields, FakeProcess, type FakeProcessState } from "./fake-process.ts";
 import type { FakeGuestState, FakeInside, FakeListener } from "./fake-state.ts";

@@ -1,68 +1,8 @@
-/** OUTBOUND and CARRY of the fake guest: programs that connect are functions that get a pair of streams. */
-import { duplexPair, type Duplex } from "node:stream";
-import { FieldWriter, type Fields } from "../field.ts";
-import { status, tag } from "../operation.ts";
-import { carryPair } from "./fake-connect.ts";
-import { FakeFailure } from "./fake-file.ts";
+/** OUTBOUND and CARRY of the fake guest. */
+import type { Fields } from "../field.ts";
+import { tag } from "../operation.ts";
 import type { FakeStream } from "./fake-port.ts";
-import { record, RecordQueue } from "./fake-record.ts";
 import type { FakeInside } from "./fake-state.ts";
-
-type Pair = readonly [ours: Duplex, theirs: Duplex];
-
-export interface FakeTarget {
-  readonly name: string | null;
-  /** As a number. */
-  readonly address: number;
-  readonly port: number;
-}
-
-/** Connections of programs that nobody has taken yet. */
-export class FakeWayOut {
-  #told: RecordQueue | null = null;
-  #lastId = 0;
-  readonly #waiting = new Map<number, Pair>();
-
-  /** A program connects. Its end is destroyed where nobody holds the way out open. */
-  dial({ name, address, port }: FakeTarget): Duplex {
-    const [ours, theirs] = duplexPair();
-    for (const end of [ours, theirs]) end.on("error", () => undefined);
-    if (this.#told === null) {
-      reset(theirs);
-      return theirs;
-    }
-    const id = ++this.#lastId;
-    this.#waiting.set(id, [ours, theirs]);
-    const fields = new FieldWriter()
-      .number(tag.connection, id)
-      .number(tag.address, address)
-      .number(tag.port, port);
-    this.#told.push(record(name === null ? fields : fields.string(tag.name, name)));
-    return theirs;
-  }
-
-  open(stream: FakeStream): void {
-    if (this.#told !== null) throw new FakeFailure(status.badRequest, "It is open already");
-    this.#told = new RecordQueue(stream);
-    stream.onClose = () => {
-      this.#told = null;
-      for (const [, theirs] of this.#waiting.values()) reset(theirs);
-      this.#waiting.clear();
-    };
-    stream.respond(status.ok, new FieldWriter(), false);
-  }
-
-  carry(stream: FakeStream, id: number): void {
-    const pair = this.#waiting.get(id);
-    if (pair === undefined) throw new FakeFailure(status.connectionReset, "It is gone");
-    this.#waiting.delete(id);
-    carryPair(stream, ...pair);
-  }
-}
-
-function reset(peer: Duplex): void {
-  peer.destroy(Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" }));
-}
 
 export function outbound(guest: FakeInside, stream: FakeStream): void {
   guest.wayOut.open(stream);

@@ -2,7 +2,7 @@
 import type { Duplex } from "node:stream";
 import type { Clock } from "../../core/ports/clock.ts";
 import type { FakeFile, FakeFiles } from "./fake-file.ts";
-import type { FakeWayOut } from "./fake-outbound.ts";
+import type { FakeWayOut } from "./fake-way-out.ts";
 import type { FakeProcess, FakeProcessState } from "./fake-process.ts";
 
 /** Plain data: all that survives a sleep. */
