@@ -94,7 +94,7 @@ describe("QEMU, hostile or hanging", () => {
     await machine.kill();
     await expect(stat(`/proc/${machine.record.pid}`)).rejects.toThrow();
     await hasty.close();
-  }, 60_000);
+  });
 
   test("a guest that floods its console fills nothing", async () => {
     const { machine, guest } = await wake(await newLayer());
@@ -318,7 +318,7 @@ async function anonymousBytes(machine: Machine): Promise<number> {
 
 function nextKind(machine: Machine): Promise<string> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error("Nothing happened in 30 s")), 30_000);
+    const timer = setTimeout(() => reject(new Error("Nothing happened in 2 minutes")), 120_000);
     machine.onEvent(({ kind }) => {
       clearTimeout(timer);
       resolve(kind);

@@ -4,7 +4,7 @@ import type { GuestExec, GuestLink } from "../../../packages/daemon/src/core/por
 import { pieces } from "./byte-source.ts";
 import type { GuestCapability, GuestLinkSubject } from "./subject.ts";
 
-export const DEADLINE_MS = 20_000;
+export const DEADLINE_MS = 60_000;
 
 export class GuestLinkRig {
   subject!: GuestLinkSubject;

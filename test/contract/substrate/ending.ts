@@ -25,7 +25,7 @@ export function endingTests(rig: SubstrateRig): void {
       const began = performance.now();
       guest.end(how);
       expect((await event).kind).toBe(how);
-      expect(performance.now() - began).toBeLessThan(5000);
+      expect(performance.now() - began).toBeLessThan(30_000);
       expect((await nextEvent(machine)).kind).toBe(how);
       expect(await machine.isRunning()).toBe(false);
       await refuses(machine.run(), "machine_failed");

@@ -37,7 +37,7 @@ beforeEach(async () => {
   fake = await openFakeServer(join(folder, "run.sock"), folder, {
     state,
     tcp: { host: "127.0.0.1", port: 0, tls: null, corsOrigins: [] },
-    previewAnswerMs: 300,
+    previewAnswerMs: 2_000,
   });
   const view = await fake.commands.execute({
     ...{ kind: "create", tenant: "default", name: "a1", image: "debian", onCrash: "checkpoint" },
