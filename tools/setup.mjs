@@ -1,9 +1,9 @@
 /**
  * Makes a checkout ready to use, as far as it is not: system packages, dependencies, the guest agent,
- * the default image. Runs on Node 20 with nothing installed. A browser, which only the longest tests need, is
- * installed where it is asked for.
+ * the default image. Runs on Node 20 with nothing installed. A browser and servers, which only the longest tests
+ * need, are installed where they are asked for.
  *
- *     node tools/setup.mjs [--only packages,deps,guest,image,browser] [--then FILE ARGS…]
+ *     node tools/setup.mjs [--only packages,deps,guest,image,browser,servers] [--then FILE ARGS…]
  *
  * Progress goes to standard error. With --then, Node 24 runs FILE afterwards and its exit is ours.
  * What a step depends on is kept as a digest in node_modules/.cache, so a second run costs little.
@@ -23,7 +23,7 @@ const guestAgent = path.join(root, "guest/build/perdure-guest");
 const builder = path.join(root, "packages/daemon/src/images/build-image.ts");
 const nodeMajorMin = 24;
 const usage =
-  "Usage: node tools/setup.mjs [--only packages,deps,guest,image,browser] [--then FILE ARGS…]";
+  "Usage: node tools/setup.mjs [--only packages,deps,guest,image,browser,servers] [--then FILE ARGS…]";
 
 const isRoot = process.getuid?.() === 0;
 
@@ -49,7 +49,7 @@ const requirements = {
 
 class SetupError extends Error {}
 
-const steps = { packages, deps, guest, image, browser };
+const steps = { packages, deps, guest, image, browser, servers };
 const always = ["packages", "deps", "guest", "image"];
 
 /** Each step returns false where there was nothing to do. */
@@ -59,6 +59,10 @@ function packages() {
 
 function browser() {
   return install({ chromium: "chromium", certutil: "libnss3-tools" });
+}
+
+function servers() {
+  return install({ git: "git", sshd: "openssh-server", "/usr/lib/postgresql": "postgresql" });
 }
 
 /** Debian packages of programs and files that are missing. */

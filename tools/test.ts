@@ -36,6 +36,7 @@ const soakOnly = [
   "test/e2e/long-sleep.test.ts",
   "test/e2e/many-checkpoints.test.ts",
   "test/e2e/preview-browser.test.ts",
+  "test/e2e/real-client.test.ts",
   "test/e2e/real-life.test.ts",
   "test/e2e/unsynced.test.ts",
   "test/e2e/wait.test.ts",

@@ -5,7 +5,7 @@
  * `end` stops everything and fails where something was left behind: that is a defect of the product.
  */
 import { spawn, type ChildProcess } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { Perdure } from "@perdure/sdk";
@@ -22,6 +22,11 @@ export interface Completed {
   readonly signal: NodeJS.Signals | null;
   readonly stdout: string;
   readonly stderr: string;
+}
+
+export interface StartOptions {
+  /** Names that the daemon alone knows, and their addresses. */
+  readonly hosts?: Readonly<Record<string, string>>;
 }
 
 export class DaemonUnderTest {
@@ -52,8 +57,13 @@ export class DaemonUnderTest {
   }
 
   /** Starts the daemon; resolves when it answers. `environment` adds to the process's own. */
-  async start(environment: Readonly<Record<string, string>> = {}): Promise<void> {
-    const child = spawn(process.execPath, [perdured, "--home", this.home], {
+  async start(
+    environment: Readonly<Record<string, string>> = {},
+    { hosts }: StartOptions = {},
+  ): Promise<void> {
+    const argv = [process.execPath, perdured, "--home", this.home];
+    const [program = "", ...args] = hosts === undefined ? argv : this.#knowing(hosts, argv);
+    const child = spawn(program, args, {
       env: { ...process.env, ...restless, ...environment },
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
@@ -76,6 +86,15 @@ export class DaemonUnderTest {
       },
       READY_MS,
     );
+  }
+
+  /** The program with a hosts file of its own, in a mount namespace of its own. Takes root. */
+  #knowing(hosts: Readonly<Record<string, string>>, argv: readonly string[]): string[] {
+    const file = join(this.home, "hosts");
+    const lines = Object.entries(hosts).map(([name, address]) => `${address} ${name}\n`);
+    writeFileSync(file, readFileSync("/etc/hosts", "utf8") + lines.join(""));
+    const script = 'mount --bind "$0" /etc/hosts && exec "$@"';
+    return ["unshare", "--mount", "sh", "-c", script, file, ...argv];
   }
 
   /** Ends the daemon with `signal` and waits until it is gone. VMs go on. */
