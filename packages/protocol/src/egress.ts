@@ -60,7 +60,7 @@ export const egressRuleSchema = z.strictObject({
     .optional(),
   /**
    * Of `allow`: also where a name leads to an address that is not public (this host, its network, link-local). A
-   * rule that is about an address or a network needs no such word: it names them itself.
+   * rule about such an address, or a network that has no public ones, needs no such word: it names them itself.
    */
   private: z.boolean().optional(),
 });

@@ -93,6 +93,32 @@ describe("addresses that are not public", () => {
     );
   });
 
+  test.each([
+    "0.0.0.0/0",
+    "0.0.0.0/1",
+    "128.0.0.0/1",
+    "10.0.0.0/7",
+    "168.0.0.0/5",
+    "::/0",
+    "fc00::/6",
+  ])("are not meant by %s, which has others as well", (to) => {
+    for (const address of [...addresses, "10.0.0.1", "fc00::2"]) {
+      expect(verdict([{ action: "allow", to }], { address, name: null })).toBe("deny");
+    }
+    expect(verdict([{ action: "allow", to, private: true }], { address: "10.0.0.1" })).toBe(
+      to === "0.0.0.0/0" || to === "0.0.0.0/1" || to === "10.0.0.0/7" ? "allow" : "deny",
+    );
+  });
+
+  test.each([
+    ["10.0.0.0/8", "10.255.255.255"],
+    ["172.16.0.0/12", "172.31.0.1"],
+    ["10.1.2.4/30", "10.1.2.7"],
+    ["fc00::/7", "fd12::1"],
+  ])("are meant by %s, which has no others", (to, address) => {
+    expect(verdict([{ action: "allow", to }], { address, name: null })).toBe("allow");
+  });
+
   test("are reached by their address or network", () => {
     const address = "127.0.0.1";
     expect(verdict([{ action: "allow", to: "127.0.0.1" }], { address })).toBe("allow");

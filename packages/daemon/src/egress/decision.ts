@@ -50,9 +50,13 @@ export function decideEgress(policy: EgressPolicy, wanted: WantedConnection): Eg
 
 type Address = ReturnType<typeof ipaddr.process>;
 
-/** Whether addresses that are not public are meant as well. */
+/** Whether addresses that are not public are meant as well: `0.0.0.0/0` is everybody, and means none of them. */
 function means(rule: EgressRule): boolean {
-  return rule.private === true || networkOf(rule.to) !== null;
+  if (rule.private === true) return true;
+  const network = networkOf(rule.to);
+  if (network === null) return false;
+  const [first, last] = endsOf(network);
+  return first.range() !== "unicast" && first.range() === last.range();
 }
 
 function speaksOf(
@@ -75,6 +79,18 @@ function networkOf(to: string): Network | null {
   if (!ipaddr.isValid(text)) return null;
   const address = ipaddr.parse(text);
   return [address, bits === undefined ? (address.kind() === "ipv4" ? 32 : 128) : Number(bits)];
+}
+
+/** Its first and last address. */
+function endsOf([address, bits]: Network): readonly [Address, Address] {
+  const bytes = address.toByteArray();
+  const ends = [0x00, 0xff].map((fill) =>
+    bytes.map((byte, at) => {
+      const free = 0xff >> Math.min(8, Math.max(0, bits - at * 8));
+      return (byte & ~free) | (fill & free);
+    }),
+  );
+  return ends.map((end) => ipaddr.fromByteArray(end)) as [Address, Address];
 }
 
 function isWithin(address: Address, [network, bits]: Network): boolean {
