@@ -5,7 +5,11 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { format } from "prettier";
-import { e2bRoutes, serviceRoutes } from "../packages/daemon/src/api/e2b/e2b-table.ts";
+import {
+  e2bRoutes,
+  serviceRoutes,
+  unsupportedMethods,
+} from "../packages/daemon/src/api/e2b/e2b-table.ts";
 import type { E2bRoute } from "../packages/daemon/src/api/e2b/e2b-table.ts";
 import { errorTable, openApiDocument, routeAreas } from "@perdure/protocol";
 import type { ApiRoute, Retry } from "@perdure/protocol";
@@ -166,6 +170,9 @@ function e2bPage(): string {
     "|---|---|",
     ...all.filter(({ scope }) => scope === null).map(row),
     "",
+    "So these methods of the SDK find nothing to do: " +
+      `${unsupportedMethods.map((method) => `\`${method}\``).join(", ")}.`,
+    "",
     "So are, where a sandbox is made, `mcp`, `iam`, `volumeMounts`, `autoPauseMemory: false`, and what opens a way",
     "out: `network.allowOut`, `rules`, `egressProxy`, and over `/v2` `allow_internet_access: true`. (Older clients",
     "send that always; a sandbox has no way out all the same.) Other fields that are not known are let pass.",
@@ -208,8 +215,8 @@ function e2bPage(): string {
     "- Every sandbox has an access token; `secure: false` changes nothing.",
     "- Output of a program is kept up to 16 MiB ahead of its reader. Beyond that the stream ends with `data_loss`, and the",
     "  program goes on.",
-    "- A stream ends with `unavailable` when its sandbox is paused. A program is found again by its pid, by its tag as",
-    "  long as the daemon runs.",
+    "- A stream ends with `unavailable` when its sandbox is paused or the daemon stops. The program goes on, and is found",
+    "  again by its pid or tag (which it has as `E2B_PROCESS_TAG`).",
     "- What a watch may have missed, because the sandbox rested or too much happened, is said: `WatchDir` ends with an",
     "  error, `GetWatcherEvents` answers `data_loss` once and goes on.",
     "- Files have no metadata: `X-Metadata-` headers are refused.",

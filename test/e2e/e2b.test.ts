@@ -4,8 +4,6 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { createServer } from "node:net";
-import type { AddressInfo } from "node:net";
 import { text as textOf } from "node:stream/consumers";
 import { gzipSync } from "node:zlib";
 import { createClient } from "@connectrpc/connect";
@@ -15,20 +13,12 @@ import type { Sandbox, SandboxOpts } from "e2b";
 import { Filesystem } from "../../packages/daemon/src/api/e2b/schema/filesystem.mjs";
 import { Process } from "../../packages/daemon/src/api/e2b/schema/process.mjs";
 import { DaemonUnderTest, until } from "./daemon-under-test.ts";
-
-const newest = () => import("e2b");
-type Sdk = Awaited<ReturnType<typeof newest>>;
+import { sdkVersions as versions } from "./e2b-methods.ts";
+import type { Sdk } from "./e2b-methods.ts";
+import { freePort } from "./free-port.ts";
 
 const daemon = new DaemonUnderTest();
 let listen: string;
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await new Promise((listening) => server.once("listening", listening));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((closed) => server.close(closed));
-  return port;
-}
 
 /** Names below localhost are known to it. */
 async function curl(url: string, headers: Readonly<Record<string, string>> = {}) {
@@ -50,12 +40,6 @@ beforeAll(async () => {
 afterAll(async () => {
   expect(await daemon.end()).toEqual([]);
 });
-
-const versions: readonly (readonly [string, () => Promise<Sdk>])[] = [
-  ["newest", newest],
-  // The same as far as it is used here; its types are of other declarations.
-  ["2.50", () => import("e2b-2.50") as unknown as Promise<Sdk>],
-];
 
 describe.each(versions)("SDK %s", (_version, load) => {
   let sdk: Sdk;
@@ -485,6 +469,26 @@ describe.each(versions)("SDK %s", (_version, load) => {
   });
 });
 
+/** Over the wire itself: the SDK has no tags. */
+async function startTagged(sandbox: Sandbox, tag: string): Promise<number> {
+  const token = (sandbox as unknown as { envdAccessToken: string }).envdAccessToken;
+  const transport = createConnectTransport({
+    ...{ baseUrl: `http://${listen}`, httpVersion: "1.1" },
+    interceptors: [
+      (next) => (request) => {
+        request.header.set("x-access-token", token);
+        request.header.set("e2b-sandbox-id", sandbox.sandboxId);
+        return next(request);
+      },
+    ],
+  });
+  const request = { process: { cmd: "/bin/sleep", args: ["900"] }, tag, stdin: false };
+  for await (const { event } of createClient(Process, transport).start(request)) {
+    if (event?.event.case === "start") return event.event.value.pid;
+  }
+  throw new Error("It did not start");
+}
+
 test("a daemon that is killed costs nothing: programs, tokens and time-outs are as they were", async () => {
   const { Sandbox } = await import("e2b");
   const sandbox = await Sandbox.create({ timeoutMs: 600_000, envs: { A: "b" } });
@@ -493,6 +497,7 @@ test("a daemon that is killed costs nothing: programs, tokens and time-outs are 
   let shown = "";
   const onData = (data: Uint8Array) => void (shown += Buffer.from(data).toString());
   const terminal = await sandbox.pty.create({ cols: 80, rows: 24, onData, timeoutMs: 0 });
+  const tagged = await startTagged(sandbox, "mine");
   const cut = expect(terminal.wait()).rejects.toThrow();
   await expect(
     Promise.all([running.wait(), daemon.restart({ PERDURE_LISTEN: listen })]),
@@ -503,7 +508,18 @@ test("a daemon that is killed costs nothing: programs, tokens and time-outs are 
   expect((await sandbox.getInfo()).endAt).toEqual(before.endAt);
   expect((await sandbox.commands.run("echo $A")).stdout).toBe("b\n");
   const pids = (await sandbox.commands.list()).map(({ pid }) => pid);
-  expect(pids).toEqual([running.pid, terminal.pid]);
+  expect(pids).toEqual([running.pid, terminal.pid, tagged]);
+  const [fork] = await sandbox.fork({ timeoutMs: 600_000 });
+  if (!(fork instanceof Sandbox)) throw new Error("There is no fork");
+  for (const one of [sandbox, fork]) {
+    const tags = (await one.commands.list()).map(({ pid, tag }) => [pid, tag]);
+    expect(tags).toEqual([
+      [running.pid, undefined],
+      [terminal.pid, undefined],
+      [tagged, "mine"],
+    ]);
+  }
+  await fork.kill();
   await cut;
   await sandbox.pty.connect(terminal.pid, { onData, timeoutMs: 0 });
   await sandbox.pty.sendInput(terminal.pid, new TextEncoder().encode("echo still $((6*7))\n"));

@@ -13,6 +13,11 @@ export interface E2bRoute {
   readonly scope: Exclude<Scope, "none"> | null;
 }
 
+const NO_BUILDS = "Images are built and imported by `perdure image`.";
+const NO_TEAMS = "There are no teams.";
+const NO_VOLUMES = "There are no volumes.";
+const NO_SECRETS = "There are no secrets yet.";
+
 export const e2bRoutes = {
   create: route(
     "POST",
@@ -94,16 +99,30 @@ export const e2bRoutes = {
   logsV2: route("GET", "/v2/sandboxes/:sandboxID/logs", "read", "The same, either way."),
   templates: none("GET", "/templates", "`perdure image list` has images."),
   templatesV2: none("GET", "/v2/templates", "`perdure image list` has images."),
-  buildV3: none("POST", "/v3/templates", "Images are built and imported by `perdure image`."),
-  build: none("POST", "/v2/templates", "Images are built and imported by `perdure image`."),
+  buildV3: none("POST", "/v3/templates", NO_BUILDS),
+  build: none("POST", "/v2/templates", NO_BUILDS),
   tag: none("POST", "/templates/tags", "An image has one name."),
   untag: none("DELETE", "/templates/tags", "An image has one name."),
   tags: none("GET", "/templates/:templateID/tags", "An image has one name."),
+  template: none("GET", "/templates/:templateID", "`perdure image list` has images."),
+  templateFiles: none("GET", "/templates/:templateID/files/:hash", NO_BUILDS),
+  changeTemplate: none("PATCH", "/templates/:templateID", "Images do not change."),
+  changeTemplateV2: none("PATCH", "/v2/templates/:templateID", "Images do not change."),
+  startBuild: none("POST", "/v2/templates/:templateID/builds/:buildID", NO_BUILDS),
+  buildStatus: none("GET", "/templates/:templateID/builds/:buildID/status", NO_BUILDS),
+  buildLogs: none("GET", "/templates/:templateID/builds/:buildID/logs", NO_BUILDS),
   teams: none("GET", "/teams", "`perdure key list` has keys."),
-  volumes: none("GET", "/volumes", "There are no volumes."),
-  makeVolume: none("POST", "/volumes", "There are no volumes."),
-  secrets: none("GET", "/secrets", "There are no secrets yet."),
-  makeSecret: none("POST", "/secrets", "There are no secrets yet."),
+  teamMetrics: none("GET", "/teams/:teamID/metrics", NO_TEAMS),
+  teamMetricsMax: none("GET", "/teams/:teamID/metrics/max", NO_TEAMS),
+  volumes: none("GET", "/volumes", NO_VOLUMES),
+  makeVolume: none("POST", "/volumes", NO_VOLUMES),
+  volume: none("GET", "/volumes/:volumeID", NO_VOLUMES),
+  removeVolume: none("DELETE", "/volumes/:volumeID", NO_VOLUMES),
+  secrets: none("GET", "/secrets", NO_SECRETS),
+  makeSecret: none("POST", "/secrets", NO_SECRETS),
+  secret: none("GET", "/secrets/:secretID", NO_SECRETS),
+  changeSecret: none("POST", "/secrets/:secretID", NO_SECRETS),
+  removeSecret: none("DELETE", "/secrets/:secretID", NO_SECRETS),
 } as const satisfies Record<string, E2bRoute>;
 
 export type E2bOperation = keyof typeof e2bRoutes;
@@ -130,6 +149,16 @@ const beginnings = [
 export function isE2bPath(path: string): boolean {
   return beginnings.some((begin) => path === begin || path.startsWith(`${begin}/`));
 }
+
+/** Of the SDK: methods whose call is answered with 501, or that find nothing. */
+export const unsupportedMethods = [
+  "Sandbox#getMcpToken",
+  ...["Template.build", "Template.buildInBackground", "Template.getBuildStatus"],
+  ...["Template.assignTags", "Template.removeTags", "Template.getTags"],
+  ...["Volume.create", "Volume.connect", "Volume.getInfo", "Volume.list", "Volume.destroy"],
+  ...["Secret.create", "Secret.update", "Secret.getInfo", "Secret.list", "Secret.exists"],
+  ...["Secret.destroy", "SecretPaginator#nextItems"],
+];
 
 /** What a sandbox itself serves, on its port 49983. */
 export const serviceRoutes = [

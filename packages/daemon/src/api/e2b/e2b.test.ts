@@ -1,6 +1,6 @@
 /** E2B's door without a VM: who is let in, what is refused and how that is said, and whatever else is sent. */
 import { once } from "node:events";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { createServer, request as httpRequest } from "node:http";
 import type { IncomingHttpHeaders } from "node:http";
 import { connect } from "node:net";
@@ -160,6 +160,27 @@ describe("a key", () => {
 });
 
 describe("the API", () => {
+  it.each(["e2b", "e2b-2.50"])("says something of every route that %s knows", async (entry) => {
+    const url = new URL("index.d.ts", import.meta.resolve(entry));
+    const [, paths = ""] =
+      /^interface paths \{\n(.*?)^\}/ms.exec(await readFile(url, "utf8")) ?? [];
+    const known = new Set(
+      Object.values<E2bRoute>(e2bRoutes).map(({ method, path }) => `${method} ${path}`),
+    );
+    const missing: string[] = [];
+    let path = "";
+    let count = 0;
+    for (const line of paths.split("\n")) {
+      path = /^ {2}"(.*)": \{/.exec(line)?.[1]?.replace(/\{(\w+)\}/g, ":$1") ?? path;
+      const method = /^ {4}(get|put|post|delete|patch): \{/.exec(line)?.[1]?.toUpperCase();
+      if (method === undefined) continue;
+      count++;
+      if (!known.has(`${method} ${path}`)) missing.push(`${method} ${path}`);
+    }
+    expect(count).toBeGreaterThan(40);
+    expect(missing).toEqual([]);
+  });
+
   it("answers what it has not with 501 and what it does, and 404 to what is not there", async () => {
     for (const { method, path, scope } of Object.values<E2bRoute>(e2bRoutes)) {
       if (scope !== null) continue;
@@ -527,6 +548,33 @@ describe("the services", () => {
     const body = JSON.stringify({ path: "x" });
     const asNobody = await send("POST", "/filesystem.Filesystem/Stat", { headers, body });
     expect(asNobody.json()).toMatchObject({ code: "unauthenticated" });
+  });
+
+  it("say so of a guest that never answers, at the caller's own deadline or the daemon's", async () => {
+    const made = await create();
+    const late = (method: string, type: string) =>
+      send("POST", `/${method}`, {
+        headers: inside(made, { "content-type": type, "connect-timeout-ms": "200" }),
+        body: type.includes("connect") ? Buffer.from(framed(Buffer.from("{}"))) : "{}",
+      });
+    await send("POST", "/files?path=f", { headers: inside(made), body: "" });
+    const never = () => new Promise<never>(() => undefined);
+    fake.commands.processes = never;
+    fake.commands.listFolder = never;
+    fake.commands.watch = never;
+    const unary = await late("process.Process/List", "application/json");
+    expect([unary.status, unary.json()]).toMatchObject([504, { code: "deadline_exceeded" }]);
+    const stream = await late("filesystem.Filesystem/WatchDir", "application/connect+json");
+    expect(stream.text).toContain('"code":"deadline_exceeded"');
+    const { PerdureError } = await import("@perdure/protocol");
+    const timeout = new PerdureError("guest_timeout", "The guest did not answer within 60 s");
+    fake.commands.processes = () => Promise.reject(timeout);
+    const answer = await call(made, "process.Process/List", {});
+    expect(answer.json()).toMatchObject({ code: "deadline_exceeded" });
+    fake.commands.stat = () => Promise.reject(timeout);
+    fake.commands.readFile = () => Promise.reject(timeout);
+    const file = await send("GET", "/files?path=/x", { headers: inside(made) });
+    expect([file.status, file.json()]).toMatchObject([504, { code: 504 }]);
   });
 
   it("end a stream whose frames are none, are cut, or are too large, and go on", async () => {

@@ -11,7 +11,7 @@ import type { E2bContext } from "./e2b-context.ts";
 import { findSandbox } from "./e2b-serve.ts";
 import type { E2bServe } from "./e2b-serve.ts";
 import { e2bRoutes } from "./e2b-table.ts";
-import { agentOf, checkpointOf, sandboxIdOf, snapshotIdOf } from "./sandbox-id.ts";
+import { agentOf, findSnapshot, sandboxIdOf, snapshotIdOf } from "./sandbox-id.ts";
 import { imageOf } from "./sandbox-routes.ts";
 import { listedSandbox, sandboxState } from "./sandbox-view.ts";
 
@@ -149,9 +149,7 @@ export function listRoutes(serve: E2bServe, context: E2bContext, images: ImageCo
 
   serve(e2bRoutes.deleteTemplate, {}, async ({ principal, tenant, params }) => {
     const { templateID = "" } = params;
-    const id = checkpointOf(templateID);
-    if (id === null) throw unknownTemplate(templateID);
-    const { agent, checkpoint } = await commands.findCheckpoint({ tenant, checkpoint: id });
+    const { agent, checkpoint } = await findSnapshot(commands, tenant, templateID);
     await reach.assert(principal, agent.id);
     await commands.execute({ kind: "drop", tenant, agent: agent.id, checkpoint: checkpoint.id });
   });
@@ -191,8 +189,4 @@ function placeIn(token: string | undefined) {
 function nameOf(sent: string | null): string | null {
   if (sent === null || sent === "") return null;
   return parse(agentNameSchema, sent.replace(/:default$/, ""), "body.name");
-}
-
-function unknownTemplate(id: string): PerdureError {
-  return new PerdureError("checkpoint_not_found", `Template "${id.slice(0, 64)}" was not found`);
 }

@@ -9,9 +9,8 @@ import type { Exit, ProcessView } from "@perdure/protocol";
 import type { Commands, ProcessOutput } from "../../core/command.ts";
 import type { Caller } from "./caller.ts";
 import type { E2bContext } from "./e2b-context.ts";
-import { isRefused } from "./inside-path.ts";
 import { keepaliveMs, withKeepalive } from "./keepalive.ts";
-import { ProgramNotes } from "./program-notes.ts";
+import { ProgramNotes, tagVariable } from "./program-notes.ts";
 import { sandboxIdOf } from "./sandbox-id.ts";
 import { assertGoesOn } from "./stream-end.ts";
 import type { Process, ProcessInput, ProcessSelector, StartRequest } from "./schema/process.mjs";
@@ -27,27 +26,26 @@ export function processService(
   { commands, clock, closing }: E2bContext,
   callerOf: (context: HandlerContext) => Caller,
 ): Service {
-  const notes = new ProgramNotes();
+  const notes = new ProgramNotes(commands);
 
   async function find(
-    { id, target }: Caller,
+    { target }: Caller,
     selected: ProcessSelector | undefined,
     among: "running" | "all",
   ): Promise<ProcessView> {
     const { selector } = selected ?? {};
     const views = await commands.processes(target);
     // The newest first: pids are used again.
-    const found = views.toReversed().find(({ process, pid, running }) => {
-      if (among === "running" && !running) return false;
-      if (selector?.case === "pid") return pid === selector.value;
-      return selector?.case === "tag" && notes.of(id, process)?.tag === selector.value;
-    });
-    if (found !== undefined) return found;
+    for (const view of views.toReversed()) {
+      if (among === "running" && !view.running) continue;
+      if (selector?.case === "pid" && view.pid === selector.value) return view;
+      if (selector?.case !== "tag") continue;
+      if ((await notes.of(target, view)).tag === selector.value) return view;
+    }
     const what = selector?.case === undefined ? "nothing" : `${selector.case} ${selector.value}`;
     throw new PerdureError("process_not_found", `No program of the sandbox has ${what}`);
   }
 
-  /** Of the newest program that a client started by that pid. */
   async function* follow(
     { target }: Caller,
     { process, pid, offset, isTerminal }: Followed,
@@ -66,16 +64,17 @@ export function processService(
 
   return {
     list: async (_request, context) => {
-      const { id, target } = callerOf(context);
+      const { target } = callerOf(context);
       const views = await commands.processes(target);
-      const running = views.filter((view) => view.running);
-      return {
-        processes: running.map(({ process, pid, argv: [cmd = "", ...args] }) => {
-          const { tag = null, envs = {}, cwd = null } = notes.of(id, process) ?? {};
-          const config = { cmd, args, envs: { ...envs }, ...(cwd === null ? {} : { cwd }) };
-          return { pid, config, ...(tag === null ? {} : { tag }) };
-        }),
-      };
+      const processes = [];
+      for (const view of views.filter(({ running }) => running)) {
+        const { pid, argv } = view;
+        const [cmd = "", ...args] = argv;
+        const { tag, envs, cwd } = await notes.of(target, view);
+        const config = { cmd, args, envs: { ...envs }, ...(cwd === null ? {} : { cwd }) };
+        processes.push({ pid, config, ...(tag === null ? {} : { tag }) });
+      }
+      return { processes };
     },
 
     start: async function* (request, context) {
@@ -83,17 +82,20 @@ export function processService(
       const { process, pid } = await start(commands, caller, request, context);
       const { envs = {}, cwd = null } = request.process ?? {};
       const isTerminal = request.pty !== undefined;
-      notes.set(caller.id, process, { tag: request.tag ?? null, envs, cwd, isTerminal });
+      notes.set(
+        caller.target,
+        { process, pid },
+        { tag: request.tag ?? null, envs, cwd, isTerminal },
+      );
       const followed = { process, pid, offset: 0, isTerminal };
       for await (const event of follow(caller, followed, context)) yield { event: { event } };
     } as Service["start"],
 
     connect: async function* (request, context) {
       const caller = callerOf(context);
-      const { process, pid, logEnd } = await find(caller, request.process, "all");
-      const { isTerminal } = notes.of(caller.id, process) ?? {
-        isTerminal: await isOnTerminal(commands, caller, pid),
-      };
+      const view = await find(caller, request.process, "all");
+      const { process, pid, logEnd } = view;
+      const { isTerminal } = await notes.of(caller.target, view);
       const followed = { process, pid, offset: logEnd, isTerminal };
       for await (const event of follow(caller, followed, context)) yield { event: { event } };
     } as Service["connect"],
@@ -179,7 +181,7 @@ interface Followed {
 async function start(
   commands: Commands,
   { id, target, user }: Caller,
-  { process: config, pty, stdin }: StartRequest,
+  { process: config, tag, pty, stdin }: StartRequest,
   context: HandlerContext,
 ): Promise<{ process: number; pid: number }> {
   if (config === undefined || config.cmd === "") {
@@ -193,7 +195,12 @@ async function start(
     kind: "exec",
     ...target,
     argv: [cmd, ...args],
-    env: { E2B_SANDBOX: "true", E2B_SANDBOX_ID: sandboxIdOf(id), ...envs },
+    env: {
+      E2B_SANDBOX: "true",
+      E2B_SANDBOX_ID: sandboxIdOf(id),
+      ...tagVariable(tag ?? null),
+      ...envs,
+    },
     ...(cwd === undefined || cwd === "" ? {} : { cwd }),
     ...(user === null ? {} : { user }),
     ...(timeoutMs === undefined ? {} : { timeoutMs: Math.max(1, Math.ceil(timeoutMs)) }),
@@ -201,23 +208,6 @@ async function start(
     logBytes: LOG_BYTES,
     ...(pty === undefined ? {} : { terminal: terminalSize(rows, cols) }),
   });
-}
-
-/** Of a program that an earlier daemon started: where its input comes from. */
-async function isOnTerminal(commands: Commands, { target }: Caller, pid: number): Promise<boolean> {
-  try {
-    const path = `/proc/${pid}/fd`;
-    for await (const { name, linkTarget } of await commands.listFolder({
-      ...target,
-      path,
-      user: "0",
-    })) {
-      if (name === "0") return linkTarget?.startsWith("/dev/pts/") === true;
-    }
-  } catch (error) {
-    if (!isRefused(error, "path_not_found", "path_denied")) throw error;
-  }
-  return false;
 }
 
 /** Clients may send none at all. */

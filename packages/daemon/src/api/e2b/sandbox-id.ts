@@ -1,6 +1,8 @@
 /** A sandbox is an agent; its id is the agent's without the prefix, so that it is a DNS label and no more. */
 import { agentIdSchema, checkpointIdSchema } from "@perdure/protocol";
+import { PerdureError } from "@perdure/protocol";
 import type { AgentId, CheckpointId } from "@perdure/protocol";
+import type { Commands } from "../../core/command.ts";
 
 export function sandboxIdOf(agent: AgentId): string {
   return agent.slice("ag_".length);
@@ -21,4 +23,17 @@ export function snapshotIdOf(checkpoint: CheckpointId): string {
 export function checkpointOf(snapshotId: string): CheckpointId | null {
   const [body = ""] = snapshotId.split(":", 1);
   return checkpointIdSchema.safeParse(`cp_${body}`).data ?? null;
+}
+
+/** @throws `checkpoint_not_found`, also of a checkpoint that has no name, or none any more */
+export async function findSnapshot(
+  commands: Pick<Commands, "findCheckpoint">,
+  tenant: string,
+  snapshotId: string,
+) {
+  const checkpoint = checkpointOf(snapshotId);
+  const found = checkpoint === null ? null : await commands.findCheckpoint({ tenant, checkpoint });
+  if (found !== null && found.checkpoint.name !== null) return found;
+  const said = snapshotId.slice(0, 64);
+  throw new PerdureError("checkpoint_not_found", `Template "${said}" was not found`);
 }

@@ -5,6 +5,7 @@ import { z } from "zod";
 import type { OwnerWish } from "../../core/command.ts";
 import { untilGone } from "../gone.ts";
 import { assertMayName, mayUse } from "../principal.ts";
+import type { Principal } from "../principal.ts";
 import {
   connectSchema,
   createSchema,
@@ -21,7 +22,7 @@ import { findSandbox } from "./e2b-serve.ts";
 import type { E2bServe } from "./e2b-serve.ts";
 import { e2bRoutes } from "./e2b-table.ts";
 import { toPerdureError } from "../error-answer.ts";
-import { checkpointOf } from "./sandbox-id.ts";
+import { checkpointOf, findSnapshot } from "./sandbox-id.ts";
 import { BASE_TEMPLATE, sandboxDetail, sandboxOf, sandboxState } from "./sandbox-view.ts";
 import { measure } from "./usage.ts";
 
@@ -39,31 +40,32 @@ export function imageOf(templateId: string): string {
 }
 
 export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
-  const { commands, clock, closing } = context;
+  const { commands, clock, closing, reach } = context;
 
   for (const route of [e2bRoutes.create, e2bRoutes.createV2]) {
-    serve(route, { body: createSchema }, async ({ principal, tenant, body, reply }) => {
+    serve(route, { body: createSchema }, async ({ principal, body, reply }) => {
       refuseUnsupported(body, route === e2bRoutes.createV2);
       const name = newName(context);
       assertMayName(principal, [name]);
       const owner = ownerOf(body);
-      const view = await createSandbox({ tenant, name, templateId: body.templateID, owner });
+      const view = await createSandbox({ principal, name, templateId: body.templateID, owner });
       void reply.code(201);
       return sandboxOf(view, context);
     });
   }
 
   async function createSandbox(wanted: {
-    tenant: string;
+    principal: Principal;
     name: string;
     templateId: string;
     owner: OwnerWish;
   }): Promise<AgentView> {
-    const { tenant, name, templateId, owner } = wanted;
-    const snapshot = checkpointOf(templateId);
-    if (snapshot !== null) {
-      const { agent } = await commands.findCheckpoint({ tenant, checkpoint: snapshot });
-      const what = { tenant, agent: agent.id, checkpoint: snapshot, names: [name], owner };
+    const { principal, name, templateId, owner } = wanted;
+    const { tenant } = principal;
+    if (checkpointOf(templateId) !== null) {
+      const { agent, checkpoint } = await findSnapshot(commands, tenant, templateId);
+      await reach.assert(principal, agent.id);
+      const what = { tenant, agent: agent.id, checkpoint: checkpoint.id, names: [name], owner };
       const [fork] = await commands.execute({ kind: "fork", ...what });
       if (fork === undefined) throw new PerdureError("internal", "A fork was made of nothing");
       return fork.agent;

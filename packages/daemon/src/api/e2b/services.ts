@@ -177,20 +177,46 @@ export function createServices(
   };
 }
 
-/** Errors of every kind leave as those that clients know. */
+/**
+ * Errors of every kind leave as those that clients know. A caller's deadline ends its call also where the guest never
+ * answers: what was begun is left to the link's own deadline.
+ */
 const inConnectErrors: Interceptor = (next) => async (request) => {
   try {
-    const answer = await next(request);
-    return answer.stream ? { ...answer, message: eachOf(answer.message) } : answer;
+    const answer = await orAborted(next(request), request.signal);
+    return answer.stream ? { ...answer, message: eachOf(answer.message, request.signal) } : answer;
   } catch (error) {
     throw toConnectError(error);
   }
 };
 
-async function* eachOf<T>(messages: AsyncIterable<T>): AsyncGenerator<T> {
+async function* eachOf<T>(messages: AsyncIterable<T>, signal: AbortSignal): AsyncGenerator<T> {
+  const from = messages[Symbol.asyncIterator]();
   try {
-    yield* messages;
+    for (;;) {
+      const next = await orAborted(from.next(), signal);
+      if (next.done === true) return;
+      yield next.value;
+    }
   } catch (error) {
     throw toConnectError(error);
+  } finally {
+    void from.return?.();
+  }
+}
+
+/** @throws the signal's reason, and what `work` throws */
+async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const aborted = Promise.withResolvers<never>();
+  const stop = (): void => aborted.reject(signal.reason);
+  signal.addEventListener("abort", stop, { once: true });
+  try {
+    // What ends it otherwise has its turn: it may know better why.
+    if (signal.aborted) setImmediate(stop);
+    return await Promise.race([work, aborted.promise]);
+  } finally {
+    signal.removeEventListener("abort", stop);
+    aborted.promise.catch(() => undefined);
+    work.catch(() => undefined);
   }
 }
