@@ -18,6 +18,7 @@ const long = [
   "test/e2e/concurrency.test.ts",
   "test/e2e/copy-folder.test.ts",
   "test/e2e/e2b.test.ts",
+  "test/e2e/e2b-case.test.ts",
   "test/e2e/e2b-methods.test.ts",
   "test/e2e/image.test.ts",
   "test/e2e/layers.test.ts",

@@ -1,5 +1,6 @@
 /** Every public method of E2B's SDK, in two versions, against real VMs; and that none is left out of the table. */
 import { fileURLToPath } from "node:url";
+import { inspect } from "node:util";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { unsupportedMethods } from "../../packages/daemon/src/api/e2b/e2b-table.ts";
@@ -70,7 +71,7 @@ describe.each(sdkVersions)("SDK %s", (_version, load) => {
     let passed = 0;
     for await (const { method, error } of runE2bMethods(await load())) {
       if (error === null) passed++;
-      else failed.push(`${method}: ${error instanceof Error ? error.stack : String(error)}`);
+      else failed.push(`${method}: ${inspect(error)}`);
     }
     expect(failed).toEqual([]);
     expect(passed).toBe(Object.keys({ ...claimed, ...refused }).length);
