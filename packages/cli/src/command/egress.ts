@@ -44,7 +44,7 @@ below it, an address, a network as in 10.0.0.0/8, or "*".
 Examples:
   perdure egress builder
   perdure egress builder allow pypi.org:443 '*.pythonhosted.org:443'
-  perdure egress builder allow localhost:5432 --private
+  perdure egress builder allow host.perdure.internal:5432 --private
   perdure egress builder connections --json`,
     );
   addSharedOptions(command).action(

@@ -1,12 +1,13 @@
 /** Bounds of the way out of one agent. */
 export const wayOutLimits = {
-  /** Connections at once. */
+  /** Connections at once; one beyond waits for another to end, so long. */
   openMax: 128,
-  /** Those beyond that are refused, so many at once. */
-  refusedAtOnce: 64,
+  waitMs: 10_000,
+  /** Those that wait for that; more wait inside. */
+  waitingMax: 64,
   /** New ones, as an average and as a burst. */
-  newPerSecond: 50,
-  newAtOnce: 200,
+  newPerSecond: 100,
+  newAtOnce: 400,
   /** Until a server has taken a connection. */
   connectMs: 30_000,
   /** What is looked at must speak first, within this. */

@@ -1,4 +1,5 @@
 /** Egress of this host: see core/ports/egress.ts. */
+import { lookup } from "node:dns/promises";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
 import type { Clock } from "../core/ports/clock.ts";
@@ -6,6 +7,9 @@ import type { Egress } from "../core/ports/egress.ts";
 import type { OutboundConnection } from "../core/ports/guest-link.ts";
 import { wayOutLimits } from "./limit.ts";
 import { WayOut } from "./way-out.ts";
+
+/** How programs inside name this host: their own loopback is themselves. */
+export const HOST_NAME = "host.perdure.internal";
 
 export interface EgressOptions {
   readonly clock: Clock;
@@ -18,11 +22,17 @@ export function createEgress({ clock, ownPorts }: EgressOptions): Egress {
     ownPorts().includes(port) && isOfThisHost(address);
   return {
     serve: (wanted, policy, teller) => {
-      const wayOut = new WayOut({ policy, clock, isOwn, teller });
+      const wayOut = new WayOut({ policy, clock, isOwn, teller, resolve });
       void serveAll(wanted, wayOut);
       return wayOut;
     },
   };
+}
+
+async function resolve(name: string): Promise<string[]> {
+  if (name === HOST_NAME) return ["127.0.0.1", "::1"];
+  const found = await lookup(name, { all: true });
+  return found.map(({ address }) => address);
 }
 
 /** Until the link closes: what is under way then ends by itself. */
@@ -32,8 +42,7 @@ async function serveAll(wanted: AsyncIterable<OutboundConnection>, wayOut: WayOu
     for await (const one of wanted) {
       const served: Promise<void> = wayOut.serve(one).finally(() => underWay.delete(served));
       underWay.add(served);
-      // Beyond the limit each is refused; whoever floods waits.
-      while (underWay.size > wayOutLimits.openMax + wayOutLimits.refusedAtOnce) {
+      while (underWay.size >= wayOutLimits.openMax + wayOutLimits.waitingMax) {
         await Promise.race(underWay);
       }
     }

@@ -279,3 +279,38 @@ test("a program that left before it was served is told as failed", async () => {
   expect(told).toMatchObject([{ outcome: "failed", why: "There is no such connection" }]);
   expect(way.open).toBe(0);
 });
+
+test("a policy that asks for methods breaks off what was not looked at", async () => {
+  const { port } = await echoServer();
+  const way = wayOut(loopback);
+  const one = await wants(way, { address: "127.0.0.1", port });
+  await once(one.inside.near, "readable");
+  way.apply(
+    egressPolicySchema.parse({
+      rules: [{ action: "deny", to: "*", methods: ["POST"] }, ...loopback],
+    }),
+  );
+  await one.served;
+  expect(told).toMatchObject([
+    { outcome: "denied", why: expect.stringMatching(/not looked at/) as string },
+  ]);
+});
+
+test("one beyond those that may be open waits for another to end", async () => {
+  const { port } = await echoServer();
+  const way = wayOut(loopback);
+  const open = [];
+  for (let i = 0; i < wayOutLimits.openMax; i++) {
+    open.push(await wants(way, { address: "127.0.0.1", port }));
+  }
+  await Promise.all(open.map(({ inside }) => once(inside.near, "readable")));
+  const late = await wants(way, { address: "127.0.0.1", port });
+  late.inside.near.end("late");
+  expect(late.taken()).toBe(0);
+  const [first] = open;
+  first?.inside.near.end();
+  expect(await heard(late.inside)).toBe("hello late");
+  for (const { inside } of open) inside.near.destroy();
+  await Promise.all([...open, late].map(({ served }) => served));
+  expect(way.open).toBe(0);
+}, 60_000);

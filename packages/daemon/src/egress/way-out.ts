@@ -10,7 +10,6 @@
  *   first byte goes out, too: where that fails it is not made.
  */
 import { connect as connectTcp, type Socket } from "node:net";
-import { lookup } from "node:dns/promises";
 import type { EgressPolicy } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type { ConnectionEnd, ConnectionStart, ConnectionTeller } from "../core/ports/egress.ts";
@@ -19,6 +18,7 @@ import { decideEgress, type EgressDecision } from "./decision.ts";
 import { methodOf } from "./first-bytes.ts";
 import { wayOutLimits } from "./limit.ts";
 import { Rate } from "./rate.ts";
+import { Seats } from "./seats.ts";
 
 /** A connection that a program inside wants; it waits there until it is taken. */
 export interface Wanted {
@@ -36,8 +36,8 @@ export interface WayOutOptions {
   /** Whether the daemon itself listens there: never reached, whatever a rule says. */
   readonly isOwn: (address: string, port: number) => boolean;
   readonly teller: ConnectionTeller;
-  /** All addresses of a name. Default: as this host resolves it. */
-  readonly resolve?: (name: string) => Promise<readonly string[]>;
+  /** All addresses of a name. */
+  readonly resolve: (name: string) => Promise<readonly string[]>;
 }
 
 /** One connection under way. */
@@ -55,21 +55,24 @@ interface UnderWay {
   ended: (end: ConnectionEnd) => Promise<void>;
 }
 
+/** Of a connection that is open when a policy asks for methods. */
+const NOT_LOOKED_AT = "A rule asks for its method, which was not looked at";
+
 export class WayOut {
   readonly #options: WayOutOptions;
-  readonly #resolve: (name: string) => Promise<readonly string[]>;
   readonly #rate: Rate;
+  readonly #seats: Seats;
   readonly #underWay = new Set<UnderWay>();
   #policy: EgressPolicy;
 
   constructor(options: WayOutOptions) {
     this.#options = options;
     this.#policy = options.policy;
-    this.#resolve = options.resolve ?? addressesOf;
+    this.#seats = new Seats(options.clock, wayOutLimits.openMax, wayOutLimits.waitMs);
     this.#rate = new Rate(options.clock, wayOutLimits.newPerSecond, wayOutLimits.newAtOnce);
   }
 
-  /** Connections that are being made or carried. */
+  /** Connections that are wanted, being made or carried. */
   get open(): number {
     return this.#underWay.size;
   }
@@ -79,8 +82,8 @@ export class WayOut {
     this.#policy = policy;
     for (const one of this.#underWay) {
       if (one.address === null) continue;
-      const decision = this.#decide(one, one.address);
-      if (decision.verdict === "deny") one.breakOff(decision.why);
+      const { verdict, why } = this.#decide(one, one.address);
+      if (verdict !== "allow") one.breakOff(verdict === "look" ? NOT_LOOKED_AT : why);
     }
   }
 
@@ -100,7 +103,7 @@ export class WayOut {
     };
     this.#underWay.add(one);
     try {
-      const carried = await this.#serve(one);
+      const carried = await this.#seated(one);
       const outcome = one.denied === null ? "carried" : "denied";
       await this.#tell(one, outcome, one.denied ?? carried.broken, carried);
     } catch (error) {
@@ -122,13 +125,29 @@ export class WayOut {
     return one.ended({ ...startOf(one, unmediated), outcome, outBytes, inBytes, ms, why });
   }
 
+  /** @throws Denied, or why it failed; the program saw a reset then */
+  async #seated(one: UnderWay): Promise<Carried> {
+    const why = !this.#rate.take()
+      ? "Too many were made within a moment"
+      : !(await this.#seats.enter())
+        ? "Too many are open"
+        : null;
+    if (why !== null) {
+      await refuse(one.wanted, null);
+      throw new Denied(why);
+    }
+    try {
+      return await this.#serve(one);
+    } finally {
+      this.#seats.leave();
+    }
+  }
+
   async #serve(one: UnderWay): Promise<Carried> {
     const { wanted } = one;
     let inside: InsideConnection | null = null;
     let outside: Socket | null = null;
     try {
-      if (this.#underWay.size > wayOutLimits.openMax) throw new Denied("Too many are open");
-      if (!this.#rate.take()) throw new Denied("Too many were made within a moment");
       const candidates = await this.#candidates(one);
       const first: Uint8Array[] = [];
       if (candidates.some((address) => this.#decide(one, address).verdict === "look")) {
@@ -157,7 +176,7 @@ export class WayOut {
   /** Where it may lead. @throws Denied where nowhere */
   async #candidates(one: UnderWay): Promise<readonly string[]> {
     const { name, address } = one.wanted;
-    const addresses = name === null ? [address] : await this.#resolve(name);
+    const addresses = name === null ? [address] : await this.#options.resolve(name);
     if (addresses.length === 0) throw new Error(`No address of ${String(name)} is known`);
     one.address = addresses[0] ?? null;
     const decisions = addresses.map((each) => ({ each, ...this.#decide(one, each) }));
@@ -179,7 +198,7 @@ export class WayOut {
   #allowed(one: UnderWay, address: string): void {
     const { verdict, rule, why } = this.#decide(one, address);
     one.rule = rule;
-    if (verdict === "deny") throw new Denied(why);
+    if (verdict !== "allow") throw new Denied(verdict === "look" ? NOT_LOOKED_AT : why);
   }
 
   /** The method of what a program says first; null where it says something else, or nothing for a while. */
@@ -241,11 +260,6 @@ async function refuse(wanted: Wanted, taken: InsideConnection | null): Promise<v
   } catch {
     // It has left already.
   }
-}
-
-async function addressesOf(name: string): Promise<string[]> {
-  const found = await lookup(name, { all: true });
-  return found.map(({ address }) => address);
 }
 
 function connected(address: string, port: number): Promise<Socket> {

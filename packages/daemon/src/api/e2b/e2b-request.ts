@@ -2,6 +2,8 @@
 import {
   agentEnvSchema,
   apiLimits,
+  egressLimits,
+  egressTargetSchema,
   labelsSchema,
   PerdureError,
   restLimits,
@@ -18,13 +20,14 @@ const seconds = z
   .max(restLimits.endAfterMsMax / 1000);
 const timeout = seconds.default(TIMEOUT_DEFAULT_S);
 
-/** What opens a way out: there is none. */
+const targets = z.array(egressTargetSchema).max(egressLimits.rulesMax / 2);
+
 const networkSchema = z.looseObject({
-  allowOut: z.array(z.string()).optional(),
-  denyOut: z.array(z.string()).optional(),
+  allowOut: targets.nullish(),
+  denyOut: targets.nullish(),
   rules: z.record(z.string(), z.unknown()).nullish(),
   egressProxy: z.unknown().optional(),
-  allow_internet_access: z.boolean().optional(),
+  allow_internet_access: z.boolean().nullish(),
   /** Who may visit ports; default: everybody. */
   allowPublicTraffic: z.boolean().nullish(),
 });
@@ -92,30 +95,20 @@ function decode(text: string): string {
   }
 }
 
-/**
- * @param asksForInternet whether a client that sends the field for that means it: older ones always do
- * @throws `not_supported` where the sandbox would be other than it was asked for
- */
-export function refuseUnsupported(
-  body: z.output<typeof createSchema>,
-  asksForInternet: boolean,
-): void {
-  const { mcp, iam, volumeMounts, network, allow_internet_access: internet } = body;
+/** @throws `not_supported` where the sandbox would be other than it was asked for */
+export function refuseUnsupported(body: z.output<typeof createSchema>): void {
+  const { mcp, iam, volumeMounts, network } = body;
   if (mcp != null) throw notSupported("mcp");
   if (iam != null) throw notSupported("iam");
   if (volumeMounts != null && volumeMounts.length > 0) throw notSupported("volumeMounts");
   if (body.autoPauseMemory === false) throw notSupported("autoPauseMemory: false");
-  if (internet === true && asksForInternet) throw notSupported("allow_internet_access: true");
-  if (network != null) refuseWayOut(network);
+  if (network != null) refuseNetwork(network);
 }
 
 /** @throws `not_supported` */
-export function refuseWayOut(network: z.output<typeof networkSchema>): void {
-  const { allowOut = [], rules, egressProxy, allow_internet_access: internet } = network;
-  if (allowOut.length > 0) throw notSupported("allowOut");
+export function refuseNetwork({ rules, egressProxy }: z.output<typeof networkSchema>): void {
   if (rules != null && Object.keys(rules).length > 0) throw notSupported("rules");
   if (egressProxy != null) throw notSupported("egressProxy");
-  if (internet === true) throw notSupported("allow_internet_access: true");
 }
 
 function notSupported(field: string): PerdureError {

@@ -85,7 +85,7 @@ export const e2bRoutes = {
     "PUT",
     "/sandboxes/:sandboxID/network",
     "admin",
-    "What closes the network further; a sandbox reaches nothing outside as it is.",
+    "What gets out of it, from now on; connections that it denies are broken off.",
   ),
   deleteTemplate: route("DELETE", "/templates/:templateID", "admin", "Drops a snapshot."),
   alias: route("GET", "/templates/aliases/:alias", "read", "Whether an image has that name."),

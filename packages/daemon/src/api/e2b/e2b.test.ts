@@ -209,6 +209,7 @@ describe("the API", () => {
       { templateID: "base", timeout: 1e12 },
       { templateID: "base", metadata: { a: 1 } },
       { templateID: "base", envVars: { "a=b": "" } },
+      { templateID: "base", network: { allowOut: ["no name!"] } },
     ];
     for (const body of bad) {
       expect((await api("POST", "/v2/sandboxes", body)).json()).toMatchObject({ code: 400 });
@@ -216,8 +217,8 @@ describe("the API", () => {
     const refused = [
       { mcp: {} },
       { volumeMounts: [{ name: "v", path: "/v" }] },
-      { network: { allowOut: ["1.1.1.1"] } },
-      { allow_internet_access: true },
+      { network: { rules: { "api.example.com": [{ transform: { headers: { a: "b" } } }] } } },
+      { network: { egressProxy: { url: "http://proxy.example" } } },
       { autoPauseMemory: false },
     ];
     for (const body of refused) {
@@ -229,6 +230,51 @@ describe("the API", () => {
       code: 400,
     });
     expect(fake.commands.executed.filter(({ kind }) => kind === "create")).toEqual([]);
+  });
+
+  it("opens the way out as far as it is asked to, and no further", async () => {
+    const network = { allowOut: ["pypi.org", "*.Example.com"], denyOut: ["0.0.0.0/0"] };
+    const { sandboxID } = await create({ network });
+    const egress = async () => {
+      const agent = String(
+        fake.commands.executed.find(({ kind }) => kind === "create")?.["name" as never],
+      );
+      return fake.commands.egress({ tenant: "default", agent });
+    };
+    expect(await egress()).toMatchObject({
+      otherwise: "deny",
+      rules: [
+        { action: "allow", to: "pypi.org" },
+        { action: "allow", to: "*.example.com" },
+        { action: "deny", to: "0.0.0.0/0" },
+      ],
+    });
+    const shown = async () => (await api("GET", `/sandboxes/${sandboxID}`)).json() as object;
+    expect(await shown()).toMatchObject({
+      allowInternetAccess: false,
+      network: { allowOut: ["pypi.org", "*.example.com"], denyOut: ["0.0.0.0/0"] },
+    });
+    const path = `/sandboxes/${sandboxID}/network`;
+    expect((await api("PUT", path, { allow_internet_access: true })).status).toBe(204);
+    expect(await egress()).toMatchObject({ rules: [], otherwise: "allow" });
+    expect((await api("PUT", path, { denyOut: ["8.8.8.8"] })).status).toBe(204);
+    expect(await egress()).toMatchObject({ otherwise: "allow" });
+    expect(await shown()).toMatchObject({ allowInternetAccess: true, network: { allowOut: [] } });
+    expect((await api("PUT", path, { rules: { "a.example": [{}] } })).json()).toMatchObject({
+      code: 501,
+    });
+  });
+
+  it.each([
+    ["/v2/sandboxes", {}, "deny"],
+    ["/v2/sandboxes", { allow_internet_access: true }, "allow"],
+    ["/v2/sandboxes", { allow_internet_access: false }, "deny"],
+    // Older clients send it whether they were asked to or not.
+    ["/sandboxes", { allow_internet_access: true }, "deny"],
+    ["/sandboxes", { network: { allow_internet_access: true } }, "allow"],
+  ])("%s with %j: what nothing was said of is %s", async (path, body, otherwise) => {
+    await api("POST", path, { templateID: "base", ...body });
+    expect(fake.commands.executed.at(-1)).toMatchObject({ egress: { otherwise } });
   });
 
   it("says 409 of a pause that was one already, and 503 where a call came first", async () => {

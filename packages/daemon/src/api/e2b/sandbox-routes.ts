@@ -1,6 +1,6 @@
 /** Sandboxes: made, looked at, put to sleep, woken and removed as the agents that they are. */
 import { agentLimits, PerdureError } from "@perdure/protocol";
-import type { AgentView } from "@perdure/protocol";
+import type { AgentView, EgressPolicy } from "@perdure/protocol";
 import { z } from "zod";
 import type { OwnerWish } from "../../core/command.ts";
 import { untilGone } from "../gone.ts";
@@ -13,7 +13,7 @@ import {
   pauseSchema,
   refreshSchema,
   refuseUnsupported,
-  refuseWayOut,
+  refuseNetwork,
   timeoutSchema,
   updateNetworkSchema,
 } from "./e2b-request.ts";
@@ -22,6 +22,7 @@ import { findSandbox } from "./e2b-serve.ts";
 import type { E2bServe } from "./e2b-serve.ts";
 import { e2bRoutes } from "./e2b-table.ts";
 import { toPerdureError } from "../error-answer.ts";
+import { egressOfCreate, egressOfUpdate } from "./network.ts";
 import { checkpointOf, findSnapshot } from "./sandbox-id.ts";
 import { BASE_TEMPLATE, sandboxDetail, sandboxOf, sandboxState } from "./sandbox-view.ts";
 import { measure } from "./usage.ts";
@@ -44,11 +45,17 @@ export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
 
   for (const route of [e2bRoutes.create, e2bRoutes.createV2]) {
     serve(route, { body: createSchema }, async ({ principal, body, reply }) => {
-      refuseUnsupported(body, route === e2bRoutes.createV2);
+      refuseUnsupported(body);
       const name = newName(context);
       assertMayName(principal, [name]);
-      const owner = ownerOf(body);
-      const view = await createSandbox({ principal, name, templateId: body.templateID, owner });
+      const wanted = {
+        principal,
+        name,
+        templateId: body.templateID,
+        owner: ownerOf(body),
+        egress: egressOfCreate(body, route === e2bRoutes.createV2),
+      };
+      const view = await createSandbox(wanted);
       void reply.code(201);
       return sandboxOf(view, context);
     });
@@ -59,13 +66,15 @@ export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
     name: string;
     templateId: string;
     owner: OwnerWish;
+    egress: EgressPolicy;
   }): Promise<AgentView> {
-    const { principal, name, templateId, owner } = wanted;
+    const { principal, name, templateId, owner, egress } = wanted;
     const { tenant } = principal;
     if (checkpointOf(templateId) !== null) {
       const { agent, checkpoint } = await findSnapshot(commands, tenant, templateId);
       await reach.assert(principal, agent.id);
-      const what = { tenant, agent: agent.id, checkpoint: checkpoint.id, names: [name], owner };
+      const from = { tenant, agent: agent.id, checkpoint: checkpoint.id };
+      const what = { ...from, names: [name], owner, egress };
       const [fork] = await commands.execute({ kind: "fork", ...what });
       if (fork === undefined) throw new PerdureError("internal", "A fork was made of nothing");
       return fork.agent;
@@ -83,13 +92,15 @@ export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
       onCrash: "checkpoint",
       // It runs until its end, whatever it does.
       idleAfterMs: null,
+      egress,
       ...owner,
     });
   }
 
   serve(e2bRoutes.show, {}, async ({ principal, tenant, agent }) => {
-    const view = await commands.show({ tenant, agent: await agent() });
-    return sandboxDetail(view, context, mayUse(principal, "use"));
+    const target = { tenant, agent: await agent() };
+    const [view, egress] = await Promise.all([commands.show(target), commands.egress(target)]);
+    return sandboxDetail({ view, egress }, context, mayUse(principal, "use"));
   });
 
   serve(e2bRoutes.kill, {}, async ({ tenant, agent }) => {
@@ -177,8 +188,10 @@ export function sandboxRoutes(serve: E2bServe, context: E2bContext): void {
   });
 
   serve(e2bRoutes.network, { body: updateNetworkSchema }, async ({ tenant, agent, body }) => {
-    await commands.show({ tenant, agent: await agent() });
-    refuseWayOut(body);
+    const target = { tenant, agent: await agent() };
+    refuseNetwork(body);
+    const policy = egressOfUpdate(body, await commands.egress(target));
+    await commands.execute({ kind: "set-egress", ...target, policy });
   });
 
   serve(e2bRoutes.metrics, {}, async ({ tenant, agent, reply }) => {

@@ -1,8 +1,9 @@
 /** An agent as E2B's API shows a sandbox. */
-import type { AgentView } from "@perdure/protocol";
+import type { AgentView, EgressView } from "@perdure/protocol";
 import { MIB } from "@perdure/protocol";
 import type { GuestStats } from "../../core/ports/guest-link.ts";
 import type { E2bContext } from "./e2b-context.ts";
+import { networkOf } from "./network.ts";
 import { sandboxIdOf } from "./sandbox-id.ts";
 
 /**
@@ -71,7 +72,7 @@ export function listedSandbox(view: AgentView) {
 
 /** @param mayEnter whether the caller may more than look */
 export function sandboxDetail(
-  view: AgentView,
+  { view, egress }: { readonly view: AgentView; readonly egress: EgressView },
   { tokens, sandboxDomain }: Parts,
   mayEnter: boolean,
 ) {
@@ -80,8 +81,8 @@ export function sandboxDetail(
     ...listedSandbox(view),
     ...(mayEnter ? { envdAccessToken: tokens.of(id, "services") } : {}),
     domain: sandboxDomain(),
-    allowInternetAccess: false,
-    network: { allowPublicTraffic: portsPublic },
+    allowInternetAccess: egress.otherwise === "allow",
+    network: { ...networkOf(egress), allowPublicTraffic: portsPublic },
     lifecycle: { onTimeout: end?.then === "remove" ? "kill" : "pause", autoResume: wakeOnTraffic },
   };
 }
