@@ -25,6 +25,9 @@ export const portRefSchema = z
   .transform(Number)
   .pipe(portSchema);
 
+/** The subprotocol of a connection; an API key may be beside it, as with `ATTACH_PROTOCOL`. */
+export const CONNECT_PROTOCOL = "perdure.connect.v1";
+
 /** `GET …/ports/:port/connect?wakes=` */
 export const connectQuerySchema = z.strictObject({
   /** `false`: an agent that is asleep is not woken, but answered as `agent_state`. */

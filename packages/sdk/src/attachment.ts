@@ -1,5 +1,11 @@
 /** A program that is attached to over one WebSocket: its output, input, signals and terminal size. */
-import { attachEventSchema, attachLimits, decodeOutput, PerdureError } from "@perdure/protocol";
+import {
+  ATTACH_PROTOCOL,
+  attachEventSchema,
+  attachLimits,
+  decodeOutput,
+  PerdureError,
+} from "@perdure/protocol";
 import type { AttachEvent, AttachRequest, TerminalSize } from "@perdure/protocol";
 import type { Output } from "./output.ts";
 import { signals } from "./signal.ts";
@@ -51,7 +57,7 @@ export class Attachment implements AsyncIterable<Output> {
   static async open(
     transport: Transport,
     { agent, process }: { readonly agent: string; readonly process: number },
-    call: SocketCall & { readonly offset: number },
+    call: Omit<SocketCall, "protocol"> & { readonly offset: number },
   ): Promise<Attachment> {
     const early: (() => void)[] = [];
     const opened: { attachment?: Attachment } = {};
@@ -66,7 +72,9 @@ export class Attachment implements AsyncIterable<Output> {
       closed: () => whenOpen((attachment) => attachment.#close()),
     };
     const query = { ...call.query, window: WINDOW_BYTES };
-    const socket = await transport.socket({ path: call.path, query, signal: call.signal }, events);
+    const { path, signal } = call;
+    const wanted = { path, query, signal, protocol: ATTACH_PROTOCOL };
+    const socket = await transport.socket(wanted, events);
     const attachment = new Attachment(agent, process, socket, call.offset);
     opened.attachment = attachment;
     for (const work of early) work();

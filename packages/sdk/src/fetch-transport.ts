@@ -2,7 +2,7 @@
  * HTTP to the daemon by `fetch`, for browsers. They tell nothing of why a call failed, and send no stream:
  * a body that comes piece by piece is collected first.
  */
-import { ATTACH_PROTOCOL, keyProtocol, PerdureError } from "@perdure/protocol";
+import { keyProtocol, PerdureError } from "@perdure/protocol";
 import { openSocket, whyNotOpen } from "./message-socket.ts";
 import { repeated } from "./repeat.ts";
 import {
@@ -70,11 +70,11 @@ export function createFetchTransport({ url, apiKey }: FetchEndpoint): Transport 
       const bytes = bytesOf(answer, (work) => reading(call, work));
       return { headers: Object.fromEntries(answer.headers), bytes };
     },
-    socket: async ({ path, query, signal }, events) => {
+    socket: async ({ path, query, protocol, signal }, events) => {
       if (closing.signal.aborted) throw closedError();
       const text = searchOf({ query });
       // A browser's WebSocket sends no headers.
-      const protocols = [ATTACH_PROTOCOL, ...(apiKey === undefined ? [] : [keyProtocol(apiKey)])];
+      const protocols = [protocol, ...(apiKey === undefined ? [] : [keyProtocol(apiKey)])];
       const socket = new WebSocket(`${base.replace(/^http/, "ws")}${path}?${text}`, protocols);
       const end = (): void => socket.close();
       closing.signal.addEventListener("abort", end);

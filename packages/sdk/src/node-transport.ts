@@ -3,7 +3,7 @@
  * template for minutes.
  */
 import { Readable } from "node:stream";
-import { ATTACH_PROTOCOL, PerdureError } from "@perdure/protocol";
+import { PerdureError } from "@perdure/protocol";
 import { Pool, WebSocket } from "undici";
 import type { Dispatcher } from "undici";
 import { openSocket, whyNotOpen } from "./message-socket.ts";
@@ -72,13 +72,13 @@ export function createNodeTransport(endpoint: Endpoint): Transport {
       const { headers, body } = await send(call);
       return { headers, bytes: rewriteErrors(body, name) };
     },
-    socket: async ({ path, query, signal }, events) => {
+    socket: async ({ path, query, protocol, signal }, events) => {
       if (closed) throw closedError();
       const url = new URL(path, "url" in endpoint ? endpoint.url : "http://perdure");
       for (const [key, value] of queryPairs({ query })) url.searchParams.append(key, value);
       url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
       const socket = new WebSocket(url, {
-        protocols: [ATTACH_PROTOCOL],
+        protocols: [protocol],
         dispatcher: pool,
         headers: headersOf({}, endpoint.apiKey),
       });

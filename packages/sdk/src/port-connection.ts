@@ -1,5 +1,5 @@
 /** A connection to a TCP port inside an agent: bytes both ways, each direction with an end of its own. */
-import { connectEventSchema, PerdureError, portLimits } from "@perdure/protocol";
+import { CONNECT_PROTOCOL, connectEventSchema, PerdureError, portLimits } from "@perdure/protocol";
 import type { ConnectEvent, ConnectRequest } from "@perdure/protocol";
 import type { MessageSocket, SocketCall, SocketEvents, Transport } from "./transport.ts";
 
@@ -39,7 +39,7 @@ export class PortConnection implements AsyncIterable<Uint8Array> {
   static async open(
     transport: Transport,
     { agent, port }: { readonly agent: string; readonly port: number },
-    call: SocketCall,
+    call: Omit<SocketCall, "protocol">,
   ): Promise<PortConnection> {
     const early: ((connection: PortConnection) => void)[] = [];
     const opened: { connection?: PortConnection } = {};
@@ -52,7 +52,7 @@ export class PortConnection implements AsyncIterable<Uint8Array> {
       bytes: (message) => whenOpen((connection) => connection.#receive(message)),
       closed: () => whenOpen((connection) => connection.#lose()),
     };
-    const socket = await transport.socket(call, events);
+    const socket = await transport.socket({ ...call, protocol: CONNECT_PROTOCOL }, events);
     const connection = new PortConnection(agent, port, socket);
     opened.connection = connection;
     for (const work of early) work(connection);

@@ -44,6 +44,8 @@ export interface Transport {
 export interface SocketCall extends CallOptions {
   readonly path: string;
   readonly query: NonNullable<Call["query"]>;
+  /** Its subprotocol. */
+  readonly protocol: string;
 }
 
 export interface SocketEvents {

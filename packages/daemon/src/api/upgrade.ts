@@ -7,7 +7,7 @@ import type { IncomingMessage } from "node:http";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { FastifyInstance } from "fastify";
-import { ATTACH_PROTOCOL, attachLimits, PerdureError } from "@perdure/protocol";
+import { ATTACH_PROTOCOL, attachLimits, CONNECT_PROTOCOL, PerdureError } from "@perdure/protocol";
 import { WebSocketServer } from "ws";
 import type { WebSocket } from "ws";
 
@@ -60,7 +60,8 @@ export function acceptUpgrades(server: FastifyInstance): Upgrades {
     maxPayload: attachLimits.messageBytesMax,
     perMessageDeflate: false,
     // A key that was sent as a subprotocol is not said again.
-    handleProtocols: (offered) => (offered.has(ATTACH_PROTOCOL) ? ATTACH_PROTOCOL : false),
+    handleProtocols: (offered) =>
+      [ATTACH_PROTOCOL, CONNECT_PROTOCOL].find((name) => offered.has(name)) ?? false,
   });
 
   const refused = new WeakMap<IncomingMessage, (error: Error) => void>();
