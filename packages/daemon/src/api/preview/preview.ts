@@ -31,11 +31,9 @@ export const ANSWER_MS_DEFAULT = 120_000;
 const KEEP_ALIVE_MS = 30_000;
 /** For a visitor's end, after the program's. */
 const LINGER_MS = 5_000;
-/** A program that cannot be reached is the gateway's error, whatever the reason. */
-const GATEWAY_CODES: ReadonlySet<ErrorCode> = new Set([
-  ...(["agent_not_found", "agent_state", "agent_failed", "agent_quarantined"] as const),
-  ...(["port_refused", "connection_reset", "deadline_exceeded", "guest_timeout"] as const),
-  ...(["interrupted", "guest_unreachable", "not_supported"] as const),
+/** Of the visitor, or a defect here. That a program cannot be reached is the gateway's error, whatever the reason. */
+const OWN_CODES: ReadonlySet<ErrorCode> = new Set([
+  ...(["unauthenticated", "forbidden", "bad_request", "too_many", "internal"] as const),
 ]);
 
 export interface PreviewOptions {
@@ -266,7 +264,7 @@ function refuse(visit: Visit, error: PerdureError): void {
   if (response.destroyed) return;
   const { retryAfterMs } = error.details;
   const { sandbox, port } = visit.aim;
-  const status = GATEWAY_CODES.has(error.code) ? 502 : error.status;
+  const status = OWN_CODES.has(error.code) ? error.status : 502;
   response.writeHead(status, {
     "content-type": "application/json; charset=utf-8",
     "cache-control": "no-store",
