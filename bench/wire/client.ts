@@ -6,8 +6,7 @@ import type { Daemon } from "../ours/daemon.ts";
 export interface Wire {
   readonly daemon: Daemon;
   /** For every call of E2B's SDK. */
-  readonly connection: SandboxOpts &
-    Readonly<Record<"apiKey" | "apiUrl" | "sandboxUrl", string>>;
+  readonly connection: SandboxOpts & Readonly<Record<"apiKey" | "apiUrl" | "sandboxUrl", string>>;
   /** Sandboxes are removed with the daemon. */
   readonly create: () => Promise<Sandbox>;
 }

@@ -4,10 +4,12 @@ import { openField, type Field } from "../ours/field.ts";
 import { chosen, runParts, type Parts } from "../part.ts";
 import { measureCreate } from "./create.ts";
 import { compareFiles } from "./files.ts";
+import { countMethods } from "./methods.ts";
 import { compareRun } from "./run.ts";
 import { compareStreams } from "./streams.ts";
 
 const parts: Parts<Field> = {
+  methods: countMethods,
   run: compareRun,
   files: compareFiles,
   create: measureCreate,
