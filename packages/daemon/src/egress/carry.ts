@@ -28,12 +28,14 @@ export interface Carried {
  *
  * @param first what was read of the inside before
  * @param passed called when bytes have passed
+ * @param look what of the bytes from inside may go on now; it breaks the connection off by throwing
  */
 export async function carry(
   inside: InsideConnection,
   outside: Socket,
   first: readonly Uint8Array[],
   passed: () => void,
+  look: (bytes: Uint8Array) => Uint8Array = (bytes) => bytes,
 ): Promise<Carried> {
   let outBytes = 0;
   let inBytes = 0;
@@ -46,7 +48,9 @@ export async function carry(
   const gone = new AbortController();
   outside.once("close", () => gone.abort(new Error("The connection outside was closed")));
   outside.on("error", breakOff);
-  const put = async (bytes: Uint8Array): Promise<void> => {
+  const put = async (said: Uint8Array): Promise<void> => {
+    const bytes = look(said);
+    if (bytes.length === 0) return;
     outBytes += bytes.length;
     passed();
     if (!outside.write(bytes)) await once(outside, "drain", { signal: gone.signal });

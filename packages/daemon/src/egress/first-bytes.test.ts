@@ -15,7 +15,8 @@ test.each([
   ["A".repeat(20), undefined],
   ["A".repeat(21), null],
   [`${"A".repeat(20)} /`, "A".repeat(20)],
-  ["\n", null],
+  ["\n", ""],
+  ["\r\nGET / HTTP/1.1", ""],
 ] as const)("%j: %s", (text, method) => {
   expect(methodOf(Buffer.from(text, "latin1"))).toBe(method);
 });

@@ -220,10 +220,29 @@ describe("methods", () => {
     inside.near.end("ET / HTTP/1.1\r\n\r\n");
     expect(await heard(inside)).toBe("hello GET / HTTP/1.1\r\n\r\n");
     await served;
-    expect(told).toMatchObject([{ outcome: "carried", method: "GET", outBytes: 18 }]);
+    expect(told).toMatchObject([
+      { outcome: "carried", method: "GET", outBytes: 18, unmediated: false },
+    ]);
+  });
+
+  test("each further request of a connection is looked at", async () => {
+    const { port } = await echoServer();
+    const { inside, served } = await wants(wayOut(rules), { address: "127.0.0.1", port });
+    const get = "GET / HTTP/1.1\r\n\r\n";
+    inside.near.write(get);
+    await new Promise((next) => setTimeout(next, 50));
+    inside.near.write(`${get}POST / HTTP/1.1\r\n\r\n`);
+    const said = await heard(inside);
+    expect(said === "reset" || said.endsWith(get)).toBe(true);
+    expect(said).not.toContain("POST");
+    await served;
+    expect(told).toMatchObject([
+      { outcome: "denied", method: "GET", why: "No rule allows POST", unmediated: false },
+    ]);
   });
 
   test.each([
+    ["\r\nGET / HTTP/1.1\r\n", null],
     ["POST / HTTP/1.1\r\n", "POST"],
     ["\x16\x03\x01", null],
   ])("%j is refused, and nothing of it arrives", async (says, method) => {

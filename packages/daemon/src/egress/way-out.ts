@@ -18,6 +18,7 @@ import { decideEgress, type EgressDecision } from "./decision.ts";
 import { methodOf } from "./first-bytes.ts";
 import { wayOutLimits } from "./limit.ts";
 import { Rate } from "./rate.ts";
+import { RequestGuard, RequestRefused } from "./request-guard.ts";
 import { Seats } from "./seats.ts";
 
 /** A connection that a program inside wants; it waits there until it is taken. */
@@ -51,6 +52,8 @@ interface UnderWay {
   /** Ends it, with why. */
   breakOff: (why: string) => void;
   denied: string | null;
+  /** Of one that was let pass by its method. */
+  guard: RequestGuard | null;
   /** Tells its end. */
   ended: (end: ConnectionEnd) => Promise<void>;
 }
@@ -99,6 +102,7 @@ export class WayOut {
       startMs: clock.monotonicMs(),
       breakOff: () => undefined,
       denied: null,
+      guard: null,
       ended: (end) => teller.refused(end),
     };
     this.#underWay.add(one);
@@ -121,7 +125,7 @@ export class WayOut {
     { outBytes, inBytes }: Pick<Carried, "outBytes" | "inBytes"> = { outBytes: 0, inBytes: 0 },
   ): Promise<void> {
     const ms = Math.round(this.#options.clock.monotonicMs() - one.startMs);
-    const unmediated = outBytes > 0;
+    const unmediated = outBytes > 0 && one.guard?.onlyRead !== true;
     return one.ended({ ...startOf(one, unmediated), outcome, outBytes, inBytes, ms, why });
   }
 
@@ -165,7 +169,11 @@ export class WayOut {
       };
       // The policy may have changed since it was decided on.
       this.#allowed(one, one.address ?? "");
-      return await carry(inside, outside, first, () => this.#options.teller.passed());
+      const passed = (): void => this.#options.teller.passed();
+      if (typeof one.method !== "string") return await carry(inside, outside, first, passed);
+      const guard = new RequestGuard((method) => this.#lets(one, method));
+      one.guard = guard;
+      return await carry(inside, outside, first, passed, (bytes) => looked(one, guard, bytes));
     } catch (error) {
       outside?.resetAndDestroy();
       await refuse(wanted, inside);
@@ -194,6 +202,13 @@ export class WayOut {
     return decideEgress(this.#policy, { name, address, port, method: one.method });
   }
 
+  /** Whether the policy of now lets a further request pass. */
+  #lets(one: UnderWay, method: string): boolean {
+    const { name, port } = one.wanted;
+    const wanted = { name, address: one.address ?? "", port, method };
+    return decideEgress(this.#policy, wanted).verdict === "allow";
+  }
+
   /** @throws Denied */
   #allowed(one: UnderWay, address: string): void {
     const { verdict, rule, why } = this.#decide(one, address);
@@ -217,6 +232,7 @@ export class WayOut {
         if (bytes === null) return null;
         first.push(bytes);
         const method = methodOf(Buffer.concat(first));
+        if (method === "") throw new Denied("It begins as no request does");
         if (method !== undefined) return method;
       }
     } finally {
@@ -243,6 +259,16 @@ export class WayOut {
 function startOf(one: UnderWay, unmediated: boolean): ConnectionStart {
   const { atMs, address, method = null, rule, wanted } = one;
   return { atMs, name: wanted.name, address, port: wanted.port, method, rule, unmediated };
+}
+
+/** What of the bytes may go on. @throws RequestRefused, and it counts as denied */
+function looked(one: UnderWay, guard: RequestGuard, bytes: Uint8Array): Uint8Array {
+  try {
+    return guard.push(bytes);
+  } catch (error) {
+    if (error instanceof RequestRefused) one.denied ??= error.message;
+    throw error;
+  }
 }
 
 class Denied extends Error {
