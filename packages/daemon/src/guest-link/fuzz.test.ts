@@ -89,6 +89,19 @@ function everything(link: StreamGuestLink): Promise<unknown>[] {
     };
     await Promise.all([fed, heard()]);
   };
+  /** Some of what is wanted is taken and read, some refused. */
+  const served = async (): Promise<void> => {
+    let count = 0;
+    for await (const { name, address, port, take } of await link.openWayOut()) {
+      expect(name ?? "a").toMatch(/^[a-z0-9._-]{1,253}$/);
+      expect(address).toMatch(/^\d+\.\d+\.\d+\.\d+$/);
+      expect(port >= 1 && port <= 65_535).toBe(true);
+      if (++count > 20) return;
+      const taken = await take();
+      if (count % 3 > 0) while ((await taken.read()) !== null);
+      taken.close();
+    }
+  };
   return [
     link.info(300),
     link.setClock(300),
@@ -102,6 +115,7 @@ function everything(link: StreamGuestLink): Promise<unknown>[] {
     listed(),
     watched(),
     connected(),
+    served(),
     link.makeFolder("/home/user/d", { user: "user", mode: 0o755, parents: true }),
     link.movePath("/home/user/d", "/home/user/e", { user: "user", replace: false }),
     link.removePath("/home/user/e", { user: "user", recursive: true }),
@@ -155,7 +169,15 @@ async function mutated(random: (below: number) => number): Promise<void> {
   const link = new StreamGuestLink(host, hostClock);
   await link.sync(1, 10_000);
   link.letOut();
-  await allTyped(link, everything(link));
+  const ends = everything(link);
+  // Programs inside connect once the way out is open.
+  for (let i = 0; i < 5; i++) {
+    await new Promise((resolve) => setImmediate(resolve));
+    guest.wayOut
+      .dial({ name: i === 0 ? null : `n${i}.example`, address: 9, port: 80 + i })
+      .end("x");
+  }
+  await allTyped(link, ends);
   guest.kill();
 }
 
