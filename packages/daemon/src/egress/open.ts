@@ -1,11 +1,11 @@
 /** Egress of this host: see core/ports/egress.ts. */
-import { lookup } from "node:dns/promises";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
 import type { Clock } from "../core/ports/clock.ts";
 import type { Egress } from "../core/ports/egress.ts";
 import type { OutboundConnection } from "../core/ports/guest-link.ts";
 import { wayOutLimits } from "./limit.ts";
+import { resolveName } from "./resolve.ts";
 import { WayOut } from "./way-out.ts";
 
 /** How programs inside name this host: their own loopback is themselves. */
@@ -29,10 +29,8 @@ export function createEgress({ clock, ownPorts }: EgressOptions): Egress {
   };
 }
 
-async function resolve(name: string): Promise<string[]> {
-  if (name === HOST_NAME) return ["127.0.0.1", "::1"];
-  const found = await lookup(name, { all: true });
-  return found.map(({ address }) => address);
+function resolve(name: string): Promise<string[]> {
+  return name === HOST_NAME ? Promise.resolve(["127.0.0.1", "::1"]) : resolveName(name);
 }
 
 /** Until the link closes: what is under way then ends by itself. */

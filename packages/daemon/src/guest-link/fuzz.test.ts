@@ -92,12 +92,13 @@ function everything(link: StreamGuestLink): Promise<unknown>[] {
   /** Some of what is wanted is taken and read, some refused. */
   const served = async (): Promise<void> => {
     let count = 0;
-    for await (const { name, address, port, take } of await link.openWayOut()) {
+    for await (const wanted of await link.openWayOut()) {
+      const { name, address, port } = wanted;
       expect(name ?? "a").toMatch(/^[a-z0-9._-]{1,253}$/);
       expect(address).toMatch(/^\d+\.\d+\.\d+\.\d+$/);
       expect(port >= 1 && port <= 65_535).toBe(true);
       if (++count > 20) return;
-      const taken = await take();
+      const taken = await wanted.take();
       if (count % 3 > 0) while ((await taken.read()) !== null);
       taken.close();
     }
