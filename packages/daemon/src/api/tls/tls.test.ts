@@ -19,6 +19,8 @@ import { openFakeServer } from "../../../../../test/contract/api/fake-server.ts"
 import type { FakeServer } from "../../../../../test/contract/api/fake-server.ts";
 import { createMemoryStateStore } from "../../../../../test/contract/memory-state-store.ts";
 import { sampleAgent } from "../../../../../test/contract/state-store-sample.ts";
+import { createSystemClock } from "../../clock.ts";
+import { ApiKeys } from "../api-keys.ts";
 import { AUTHORITY_LEFT_MS, AUTHORITY_LIFE_MS } from "./authority.ts";
 import type { Certificates } from "./certificates.ts";
 import { openGeneratedCertificates, SERVER_LIFE_MS } from "./generated.ts";
@@ -92,6 +94,14 @@ async function shake(
   closes.push(() => socket.destroy());
   await once(socket, "secureConnect");
   return socket;
+}
+
+async function created({ commands }: FakeServer): Promise<AgentId> {
+  const { id } = await commands.execute({
+    ...{ kind: "create", tenant: "default", name: "a1", image: "debian", onCrash: "checkpoint" },
+    shape: { memoryBytes: 512 * 2 ** 20, cpus: 1, diskBytes: 8 * 2 ** 30 },
+  });
+  return id;
 }
 
 const peer = (socket: TLSSocket): string => socket.getPeerX509Certificate()?.fingerprint256 ?? "";
@@ -241,10 +251,7 @@ describe("generated certificates", () => {
     const state = createMemoryStateStore();
     const tls = await generated();
     const { fake, port } = await serve(tls, {}, state);
-    const { id } = await fake.commands.execute({
-      ...{ kind: "create", tenant: "default", name: "a1", image: "debian", onCrash: "checkpoint" },
-      shape: { memoryBytes: 512 * 2 ** 20, cpus: 1, diskBytes: 8 * 2 ** 30 },
-    });
+    const id = await created(fake);
     const inside = createServer((request, response) => {
       response.end(`${String(request.headers["x-forwarded-proto"])} ${request.url ?? ""}`);
     });
@@ -281,6 +288,38 @@ describe("generated certificates", () => {
     expect(echo.toString()).toBe("hello");
     socket.close();
   });
+});
+
+test("E2B's SDK finds API and sandboxes by the domain alone, and trusts them by the file", async () => {
+  const domain = "sandboxes.example.com";
+  const tls = await generated({ domain });
+  const { fake, port } = await serve(tls, { domain });
+  const keys = new ApiKeys({ state: fake.state, clock: createSystemClock(), log });
+  const wanted = { tenant: "default", name: "k", scope: "admin", agents: null, expiresAtMs: null };
+  const id = await created(fake);
+  const agent = sampleAgent("a1", { id });
+  await fake.state.commit([{ kind: "insert-agent", agent }]);
+  const { e2bKey } = await keys.create(wanted as never);
+  const program = `
+    import dns from "node:dns";
+    const { lookup } = dns;
+    dns.lookup = (name, options, done) => name.endsWith(".${domain}") ? lookup("127.0.0.1", options, done) : lookup(name, options, done);
+    const { Sandbox } = await import(${JSON.stringify(import.meta.resolve("e2b"))});
+    const sandbox = await Sandbox.connect(${JSON.stringify(id.slice("ag_".length))});
+    const running = await sandbox.isRunning();
+    console.log(JSON.stringify({ running, host: sandbox.getHost(8000), killed: await sandbox.kill() }));`;
+  const child = spawn(process.execPath, ["--input-type=module", "--eval", program], {
+    env: {
+      ...{ PATH: process.env["PATH"], NODE_EXTRA_CA_CERTS: tls.authorityFile ?? "" },
+      ...{ E2B_DOMAIN: `${domain}:${port}`, E2B_API_KEY: e2bKey },
+    },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const [out, err] = await Promise.all([text(child.stdout), text(child.stderr)]);
+  expect(out, err).toMatch(/^{/);
+  const found = JSON.parse(out) as { host: string };
+  expect(found).toMatchObject({ running: true, killed: true });
+  expect(found.host).toMatch(new RegExp(`^8000-[0-9a-z]{26}\\.${domain}:${port}$`));
 });
 
 describe("given certificates", () => {
