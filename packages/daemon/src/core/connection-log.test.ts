@@ -70,3 +70,14 @@ test("old ones are forgotten now and then, within the bounds", async () => {
   const bounds = { agent, countMax: egressLimits.connectionsKeptMax };
   expect(collected).toMatchObject([bounds, bounds]);
 });
+
+test("a daemon that stops waits for the ends of its connections", async () => {
+  const { teller, log } = openLog();
+  const ended = await teller.begun(sampleStart());
+  const order: string[] = [];
+  const settled = log.settled().then(() => order.push("settled"));
+  await new Promise((next) => setImmediate(next));
+  await ended(sampleEnd()).then(() => order.push("ended"));
+  await settled;
+  expect(order).toEqual(["ended", "settled"]);
+});

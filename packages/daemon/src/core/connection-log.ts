@@ -30,6 +30,8 @@ export interface ConnectionLogOptions {
 const BATCH_MAX = 512;
 /** New rows of an agent from one collection to the next. */
 const COLLECT_EVERY = 256;
+/** Within this the last end of a daemon is told. */
+const ENDS_MS = 1_000;
 
 interface Waiting {
   readonly change: StateChange;
@@ -40,6 +42,7 @@ export class ConnectionLog {
   readonly #options: ConnectionLogOptions;
   #waiting: Waiting[] = [];
   #writing: Promise<void> | null = null;
+  readonly #open = new Set<Promise<undefined>>();
   readonly #sinceCollection = new Map<AgentId, number>();
 
   constructor(options: ConnectionLogOptions) {
@@ -85,7 +88,13 @@ export class ConnectionLog {
         const row = rowOf(start);
         this.#collectSometimes(agent);
         await this.#write({ kind: "insert-connection", connection: row });
-        return (end) => ended({ kind: "update-connection", connection: endedRow(row, end) });
+        const over = Promise.withResolvers<undefined>();
+        this.#open.add(over.promise);
+        return async (end) => {
+          await ended({ kind: "update-connection", connection: endedRow(row, end) });
+          over.resolve(undefined);
+          this.#open.delete(over.promise);
+        };
       },
       refused: (end) => {
         this.#collectSometimes(agent);
@@ -102,8 +111,12 @@ export class ConnectionLog {
     return { connections, next } satisfies ConnectionsResponse;
   }
 
-  /** Resolves when all that was told is stored. */
+  /** Once nothing is served any more: resolves when all is stored, or some end is late: those will be lost. */
   async settled(): Promise<void> {
+    const over = new AbortController();
+    const late = this.#options.clock.wait(ENDS_MS, over.signal).catch(() => undefined);
+    await Promise.race([Promise.all(this.#open), late]);
+    over.abort();
     await this.#writing;
   }
 
