@@ -37,6 +37,7 @@ async function offered(...words: string[]): Promise<string[]> {
 it("offers verbs, options, their choices, and the names of agents where a daemon answers", async () => {
   expect(await offered("sle")).toEqual(["sleep"]);
   expect(await offered("create", "--on-crash", "")).toEqual(["checkpoint", "disk", "ask"]);
+  expect(await offered("egress", "a1", "o")).toEqual(["otherwise", "open"]);
   expect(await offered("fork", "--c")).toEqual(expect.arrayContaining(["--checkpoint", "--count"]));
   await using perdure = new Perdure({ socketPath: join(folder, "run", "perdure.sock") });
   for (const name of ["builder", "tester"]) await perdure.create({ name });

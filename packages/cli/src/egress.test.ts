@@ -85,7 +85,7 @@ it("lists connections", async () => {
 }, 120_000);
 
 it.each([
-  [["a1", "permit", "x.example"], "It is one of"],
+  [["a1", "permit", "x.example"], "Allowed choices are allow, deny"],
   [["a1", "allow"], "needs at least one target"],
   [["a1", "allow", "x.example:99999"], "is no port"],
   [["a1", "deny", "x.example", "--private"], "--private is for allow"],

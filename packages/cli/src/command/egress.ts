@@ -1,5 +1,5 @@
 /** `egress`: which connections to elsewhere an agent may make, and which it made. */
-import { InvalidArgumentError, Option } from "commander";
+import { Argument, InvalidArgumentError, Option } from "commander";
 import type { Command } from "commander";
 import type { ConnectionView, EgressRule, EgressView, Perdure } from "@perdure/sdk";
 import { parseTarget, readPolicy, ruleText } from "../egress-rule.ts";
@@ -24,7 +24,7 @@ export function addEgressCommand(program: Command): void {
     .command("egress")
     .description("say which connections to elsewhere an agent may make, and show those it made")
     .argument("<agent>", "name or id")
-    .argument("[action]", `${actions.slice(0, -1).join(", ")} or connections`, actionFrom)
+    .addArgument(new Argument("[action]", "what to do; default: show").choices(actions))
     .argument("[targets...]", "of allow and deny: HOST[:PORT]; of remove: numbers of rules")
     .option("--method <method...>", "only HTTP requests in the clear with these methods")
     .option("--private", "also where the name leads to an address of this host or its network")
@@ -68,12 +68,6 @@ Examples:
       }
     },
   );
-}
-
-function actionFrom(text: string): Action {
-  const found = actions.find((action) => action === text);
-  if (found !== undefined) return found;
-  throw new InvalidArgumentError(`It is one of ${actions.join(", ")}.`);
 }
 
 function assertFits(
