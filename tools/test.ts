@@ -24,6 +24,7 @@ const long = [
   "test/e2e/layers.test.ts",
   "test/e2e/machine-event.test.ts",
   "test/e2e/egress.test.ts",
+  "test/e2e/port-life.test.ts",
   "test/e2e/port.test.ts",
   "test/e2e/process.test.ts",
   "test/e2e/resize.test.ts",
