@@ -5,7 +5,9 @@
 import { once } from "node:events";
 import { createServer as createHttpServer } from "node:http";
 import { createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import { writeFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
+import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import type { ConnectionView, EgressRule } from "@perdure/sdk";
 import { DaemonUnderTest, until } from "./daemon-under-test.ts";
@@ -107,6 +109,9 @@ except OSError as error: print(name_of(error))
 `;
 
 const HOST = "host.perdure.internal";
+/** One whose address changes. A hosts file of the daemon's own takes root. */
+const MOVING = "moving.test";
+const isRoot = process.getuid?.() === 0;
 
 interface Witness {
   readonly port: number;
@@ -189,7 +194,10 @@ beforeAll(async () => {
       request.resume().on("end", () => response.end(`it was ${String(request.method)}`));
     }),
   );
-  await under.start({ PERDURE_LISTEN: "127.0.0.1:0" });
+  const settings = { PERDURE_LISTEN: "127.0.0.1:0" };
+  await (isRoot
+    ? under.start(settings, { hosts: { [MOVING]: "127.0.0.2" } })
+    : under.start(settings));
   await under.client.create({ name: agent });
   await under.client.writeFile(agent, "/root/inside.py", INSIDE, root);
 });
@@ -287,6 +295,20 @@ test("C64 what is not public, metadata and the daemon itself are not reached by 
   expect(await inside("say", HOST, one.port, "x")).toBe("x");
   expect(await inside("say", HOST, own, "GET /v1/health HTTP/1.0\r\n\r\n")).toBe("reset");
   expect(await newest()).toMatchObject({ outcome: "denied", why: "It leads to the daemon itself" });
+});
+
+test("a name that leads elsewhere later is decided on anew, for each connection", async (context) => {
+  if (!isRoot) return context.skip("A hosts file of the daemon's own takes root");
+  await set([{ action: "allow", to: "127.0.0.2", ports: [one.port] }]);
+  expect(await inside("say", MOVING, one.port, "x")).toBe("x");
+  // In place: it is mounted over the host's.
+  writeFileSync(join(under.home, "hosts"), `127.0.0.1 ${MOVING}\n`);
+  expect(await inside("say", MOVING, one.port, "x")).toBe("reset");
+  expect((await under.client.connections(agent)).slice(-2)).toMatchObject([
+    { name: MOVING, address: "127.0.0.2", outcome: "carried" },
+    { name: MOVING, address: "127.0.0.1", outcome: "denied" },
+  ]);
+  expect(one.accepted).toBe(1);
 });
 
 test("what a rule allows by address is carried", async (context) => {
