@@ -185,7 +185,7 @@ function e2bPage(): string {
     "",
     "The sandbox is named by header `E2b-Sandbox-Id`, or by the host `49983-ID.DOMAIN`. Every call has its access token in",
     "`X-Access-Token`, or is for a path of a file that was signed with it: a signed path needs no name of the sandbox.",
-    "The services claim to be version 0.6.1.",
+    "The services claim to be version 0.6.2.",
     "",
     "| route | |",
     "|---|---|",
@@ -223,7 +223,8 @@ function e2bPage(): string {
     "  again by its pid or tag (which it has as `E2B_PROCESS_TAG`).",
     "- What a watch may have missed, because the sandbox rested or too much happened, is said: `WatchDir` ends with an",
     "  error, `GetWatcherEvents` answers `data_loss` once and goes on.",
-    "- Files have no metadata: `X-Metadata-` headers are refused.",
+    "- Metadata of a file are its extended attributes `user.e2b.KEY`, of 3 KiB together; where its file system has none, as",
+    "  `/tmp` may not, an upload with metadata is refused.",
     "- A file is written whole or not at all; of a form, none before all of the form is there.",
     "",
   ].join("\n");

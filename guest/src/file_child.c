@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "attribute.h"
 #include "path.h"
 #include "path_work.h"
 #include "random_name.h"
@@ -27,11 +28,12 @@ static void begin(const struct request *request, struct answer_pipe *answers) {
   path_work_take(request, TAG_PATH, path);
 }
 
-static void put_facts(struct answer_pipe *answers, const struct stat *facts) {
-  uint8_t buffer[256];
+static void put_facts(struct answer_pipe *answers, int fd, const struct stat *facts) {
+  static uint8_t buffer[256 + ATTRIBUTES_BYTES_MAX];
   struct field_writer fields;
   field_writer_open(&fields, buffer, sizeof buffer);
   facts_put(&fields, facts);
+  if (!S_ISLNK(facts->st_mode)) attributes_put(&fields, fd, NULL);
   child_put(answers, STATUS_OK, &fields);
 }
 
@@ -44,7 +46,7 @@ void file_child_stat(const struct request *request, struct answer_pipe *answers)
     int problem = errno;
     fail(answers, path_status(problem), "look at", problem);
   }
-  put_facts(answers, &facts);
+  put_facts(answers, fd, &facts);
 }
 
 /* Looks before it opens: opening a pipe or a device has effects of its own. */
@@ -84,7 +86,7 @@ void file_child_read(const struct request *request, struct answer_pipe *answers,
   int fd = open_regular(answers, &facts);
   uint64_t offset = request_number(request, TAG_OFFSET, 0);
   uint64_t left = request_number(request, TAG_LENGTH, UINT64_MAX);
-  put_facts(answers, &facts);
+  put_facts(answers, fd, &facts);
   while (left > 0 && offset <= (uint64_t)INT64_MAX) {
     size_t want = left < sizeof chunk ? (size_t)left : sizeof chunk;
     ssize_t got = pread(fd, chunk, want, (off_t)offset);
@@ -175,7 +177,7 @@ void file_child_write(const struct request *request, struct answer_pipe *answers
     _exit(0);
   }
   mode_t mode = (mode_t)(request_number(request, TAG_MODE, 0644) & 07777);
-  if (fchmod(draft.fd, mode) != 0 || fsync(draft.fd) != 0 || close(draft.fd) != 0) {
+  if (!attributes_set(draft.fd, request) || fchmod(draft.fd, mode) != 0 || fsync(draft.fd) != 0 || close(draft.fd) != 0) {
     fail_draft(answers, &draft, errno);
   }
   if (renameat(draft.folder, draft.name, draft.folder, draft.target) != 0) {

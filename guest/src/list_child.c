@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attribute.h"
 #include "path.h"
 #include "path_child.h"
 #include "path_work.h"
@@ -41,6 +42,7 @@ static void put_entry(int folder, const char *name) {
   record_begin(&records, &fields);
   field_put_string(&fields, TAG_NAME, name);
   facts_put(&fields, &facts);
+  if (S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode)) attributes_put(&fields, folder, name);
   if (S_ISLNK(facts.st_mode)) field_put_bytes(&fields, TAG_TARGET, target, (size_t)length);
   record_end(&records, &fields);
 }

@@ -28,6 +28,7 @@
 #define HOOK_OUTPUT_MAX 4096u
 #define OUTPUT_QUIET_MS 250u
 #define TERMINAL_CELLS_MAX 4096u /* rows, and columns, of a terminal */
+#define ATTRIBUTES_BYTES_MAX 8192u /* names and values, of a file */
 #define WATCHES_MAX 16u
 #define WATCH_FOLDERS_MAX 4096u /* of one watch */
 #define RECORD_MAX (16u << 10)  /* of a stream of records */
@@ -146,6 +147,7 @@ enum tag {
   TAG_RECURSIVE = 61,
   TAG_FROM = 62,
   TAG_PORT = 63,
+  TAG_ATTRIBUTE = 26,
   TAG_CONNECTION = 27,
   TAG_ADDRESS = 28,
   TAG_LIMIT = 64, /* one above every known tag */

@@ -26,6 +26,7 @@ static enum form form_of(uint16_t tag) {
     case TAG_BYTES:
     case TAG_FILE:
     case TAG_HOOK:
+    case TAG_ATTRIBUTE:
     case TAG_TIMER:
     case TAG_STAT:
     case TAG_PROCESS_ENTRY:

@@ -471,6 +471,11 @@ export const claimed: Readonly<Record<string, Check>> = {
     );
   },
   "Filesystem#getInfo": async ({ sandbox: { files }, name }) => {
+    const metadata = { author: "me" };
+    await files.write(name, "1", { metadata });
+    assert.deepEqual((await files.getInfo(name)).metadata, metadata);
+    const listed = await files.list("/home/user");
+    assert.deepEqual(listed.find((entry) => entry.name === name)?.metadata, metadata);
     await files.write(name, "12345");
     const { size, permissions, owner, type } = await files.getInfo(name);
     assert.deepEqual([size, permissions, owner, type], [5, "-rw-r--r--", "user", "file"]);

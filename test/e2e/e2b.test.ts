@@ -71,6 +71,7 @@ describe.each(versions)("SDK %s", (_version, load) => {
       "i=0; while true; do i=$((i+1)); echo $i > count; sleep 0.2; done",
       { background: true, timeoutMs: 0 },
     );
+    await sandbox.files.write("marked", "x", { metadata: { author: "me" } });
     let before = 0;
     for (let cycle = 1; cycle <= 5; cycle++) {
       await sandbox.files.write(`note-${cycle}`, `cycle ${cycle}`);
@@ -91,6 +92,10 @@ describe.each(versions)("SDK %s", (_version, load) => {
         return before > last;
       });
     }
+    const { metadata } = await sandbox.files.rename("marked", "moved");
+    expect(metadata).toEqual({ author: "me" });
+    const attribute = "import os; print(os.getxattr('moved', 'user.e2b.author'))";
+    expect((await sandbox.commands.run(`python3 -c "${attribute}"`)).stdout).toBe("b'me'\n");
     expect(await sandbox.commands.kill(counter.pid)).toBe(true);
     expect(await sandbox.commands.kill(counter.pid)).toBe(false);
     expect(await sandbox.kill()).toBe(true);

@@ -22,6 +22,7 @@ interface Node {
   readonly bytes: Uint8Array;
   readonly mode: number;
   readonly linkTarget: string | null;
+  readonly attributes?: Readonly<Record<string, string>>;
 }
 
 type Told = (event: WatchEvent) => void;
@@ -59,7 +60,10 @@ export class FakeFiles {
     return { facts: facts(node), bytes: inChunks(node.bytes.subarray(offset, offset + length)) };
   }
 
-  async write({ path, mode }: FileWrite, bytes: AsyncIterable<Uint8Array>): Promise<void> {
+  async write(
+    { path, mode, attributes = {} }: FileWrite,
+    bytes: AsyncIterable<Uint8Array>,
+  ): Promise<void> {
     if (path.startsWith("/denied")) throw refused("path_denied", "write", path);
     const chunks: Uint8Array[] = [];
     for await (const chunk of bytes) {
@@ -67,7 +71,8 @@ export class FakeFiles {
       chunks.push(chunk);
     }
     const before = this.#nodes.has(path);
-    this.#put(path, { kind: "file", bytes: Buffer.concat(chunks), mode, linkTarget: null });
+    const node = { bytes: Buffer.concat(chunks), mode, attributes };
+    this.#put(path, { kind: "file", linkTarget: null, ...node });
     if (before) this.#happen({ type: "changed", path });
   }
 
@@ -193,8 +198,8 @@ function join(folder: string, name: string): string {
   return folder === "/" ? `/${name}` : `${folder}/${name}`;
 }
 
-function facts({ kind, bytes, mode }: Node): FileFacts {
-  return { kind, size: bytes.length, mode, uid: 1000, gid: 1000, mtimeMs: atMs };
+function facts({ kind, bytes, mode, attributes = {} }: Node): FileFacts {
+  return { kind, size: bytes.length, mode, uid: 1000, gid: 1000, mtimeMs: atMs, attributes };
 }
 
 function refused(code: PerdureError["code"], action: string, path: string): PerdureError {

@@ -27,6 +27,25 @@ export function fileTests(rig: GuestLinkRig): void {
       },
     );
 
+    test("attributes come with the file, replace those of before, and are told in its folder", async () => {
+      const link = await rig.letOut();
+      const { user, folder } = rig.subject;
+      const path = `${folder}/attributes`;
+      const write = (attributes?: Record<string, string>) =>
+        link.writeFile(path, { user, mode: 0o644, size: 1, attributes }, pieces(pattern(1), 1));
+      const attributes = { "e2b.one": "1", "e2b.two": "ü \u0001", empty: "" };
+      await write(attributes);
+      expect((await link.stat(path, user)).attributes).toEqual(attributes);
+      const entries = await Array.fromAsync(link.listFolder(folder, user));
+      expect(entries.find(({ name }) => name === "attributes")?.attributes).toEqual(attributes);
+      expect((await link.readFile(path, user)).facts.attributes).toEqual(attributes);
+      await write();
+      expect(await link.stat(path, user)).not.toHaveProperty("attributes");
+      await write({ large: "x".repeat(3_000) });
+      expect((await link.stat(path, user)).attributes?.["large"]).toHaveLength(3_000);
+      link.close("test");
+    });
+
     test("content that looks like the link's own magic survives", async () => {
       const link = await rig.letOut();
       const magic = Buffer.from("\x89PERDURE-RESYNC\n", "latin1");

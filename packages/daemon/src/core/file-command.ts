@@ -15,6 +15,8 @@ export interface FileWrite extends PathTarget {
   /** Permission bits. */
   readonly mode: number;
   readonly size: number;
+  /** Extended ones whose names begin with `user.`, by what follows; absent: none. */
+  readonly attributes?: Readonly<Record<string, string>>;
 }
 
 /** With `parents` as `mkdir -p`. */

@@ -51,11 +51,12 @@ export async function readFile(
 export async function writeFile(
   actor: Actor,
   wake: Waker,
-  { path, user, mode, size }: FileWrite,
+  { path, user, mode, size, attributes }: FileWrite,
   bytes: AsyncIterable<Uint8Array>,
 ): Promise<void> {
   await afterLane(actor, wake, async (link) => {
-    await link.writeFile(path, { user: await userOf(actor, user), mode, size }, bytes);
+    const options = { user: await userOf(actor, user), mode, size, attributes };
+    await link.writeFile(path, options, bytes);
   });
 }
 

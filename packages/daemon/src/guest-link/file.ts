@@ -1,7 +1,7 @@
 /** Files inside the VM: facts, reading under credit, and writing whole or not at all. */
 import { PerdureError } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
-import type { FileFacts } from "../core/ports/guest-link.ts";
+import type { FileFacts, FileWriteOptions } from "../core/ports/guest-link.ts";
 import { answerError, call, timeoutError } from "./call.ts";
 import {
   PROGRESS_DEADLINE_MS,
@@ -16,11 +16,15 @@ import { checkPath, quoted } from "./path.ts";
 import { Receiver } from "./receiver.ts";
 import { Sender } from "./sender.ts";
 import type { Stream } from "./stream.ts";
+import { requireVersion } from "./version.ts";
 import { violation } from "./violation.ts";
 
 const kinds = ["file", "directory", "link", "other"] as const;
 const ID_MAX = 2 ** 32 - 1;
 const MODE_MAX = 0o177777;
+const ATTRIBUTES_MAX = 512;
+const ATTRIBUTE_NAME_BYTES_MAX = 255;
+const ATTRIBUTE_BYTES_MAX = 8_192;
 /** Longest piece that one progress deadline is for. */
 const PORTION_BYTES = 1024 * 1024;
 
@@ -38,7 +42,18 @@ export function decodeFacts(fields: Fields): FileFacts {
     gid: fields.number(tag.gid, ID_MAX),
     // Before 1970 it is negative.
     mtimeMs: Number(BigInt.asIntN(64, fields.wide(tag.mtimeNs)) / 1_000_000n),
+    ...decodeAttributes(fields),
   };
+}
+
+function decodeAttributes(fields: Fields): Pick<FileFacts, "attributes"> {
+  const found = fields
+    .nested(tag.attribute, ATTRIBUTES_MAX)
+    .map((one) => [
+      one.anyString(tag.name, ATTRIBUTE_NAME_BYTES_MAX),
+      one.anyString(tag.bytes, ATTRIBUTE_BYTES_MAX),
+    ]);
+  return found.length === 0 ? {} : { attributes: Object.fromEntries(found) as never };
 }
 
 export async function statFile(
@@ -151,7 +166,7 @@ export async function writeFile(
   epoch: Epoch,
   clock: Clock,
   path: string,
-  options: { readonly user: string; readonly mode: number; readonly size: number },
+  options: FileWriteOptions,
   bytes: AsyncIterable<Uint8Array>,
 ): Promise<void> {
   const action = `write ${quoted(path)}`;
@@ -162,6 +177,11 @@ export async function writeFile(
     .string(tag.user, options.user)
     .number(tag.mode, options.mode)
     .number(tag.size, options.size);
+  for (const [name, value] of Object.entries(options.attributes ?? {})) {
+    requireVersion(epoch, operation.connect, `set attributes of ${quoted(path)}`);
+    const attribute = new FieldWriter().string(tag.name, name).string(tag.bytes, value);
+    fields.nested(tag.attribute, attribute);
+  }
   sender.start(
     epoch.open(operation.writeFile, fields.finish(), { control: false, action }, sender.events),
   );

@@ -9,6 +9,7 @@ import type { Clock } from "../core/ports/clock.ts";
 import type {
   FileChange,
   FileFacts,
+  FileWriteOptions,
   FolderEntry,
   GuestActivity,
   GuestClock,
@@ -184,7 +185,7 @@ export class StreamGuestLink implements GuestLink {
 
   async writeFile(
     path: string,
-    options: { user: string; mode: number; size: number },
+    options: FileWriteOptions,
     bytes: AsyncIterable<Uint8Array>,
   ): Promise<void> {
     return writeFile(this.#connection.epoch, this.#clock, path, options, bytes);

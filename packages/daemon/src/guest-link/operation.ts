@@ -108,6 +108,7 @@ export const tag = {
   recursive: 61,
   from: 62,
   port: 63,
+  attribute: 26,
   connection: 27,
   address: 28,
 } as const;

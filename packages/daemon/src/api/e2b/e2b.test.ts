@@ -690,15 +690,32 @@ describe("the services", () => {
     expect((await send("POST", "/files?path=bad", { headers: encoded, body: "x" })).status).toBe(
       400,
     );
-    const marked = inside(made, { "x-metadata-a": "b" });
-    expect((await send("POST", "/files?path=bad", { headers: marked, body: "x" })).status).toBe(
-      400,
-    );
+    const marks = ["\u00fc", "x".repeat(4_000)];
+    for (const mark of marks) {
+      const marked = { headers: inside(made, { "x-metadata-a": mark }), body: "x" };
+      expect((await send("POST", "/files?path=bad", marked)).status).toBe(400);
+    }
     for (const name of ["cut", "bad"]) {
       const answer = await send("GET", `/files?path=${name}`, { headers: inside(made) });
       expect(answer.json()).toMatchObject({ code: 404 });
     }
     expect(await readdir(join(folder, "spool"))).toEqual([]);
+  });
+
+  it("keep what is said of a file with it, until it is written anew", async () => {
+    const made = await create();
+    const headers = inside(made, { "X-Metadata-Author": "me", "x-metadata-n": "1 2" });
+    const metadata = { author: "me", n: "1 2" };
+    const up = await send("POST", "/files?path=f", { headers, body: "x" });
+    expect(JSON.parse(up.text)).toMatchObject([{ path: "/home/user/f", metadata }]);
+    const stat = async () => (await call(made, "filesystem.Filesystem/Stat", { path: "f" })).json();
+    expect(await stat()).toMatchObject({ entry: { metadata } });
+    const moved = { source: "f", destination: "g" };
+    expect((await call(made, "filesystem.Filesystem/Move", moved)).json()).toMatchObject({
+      entry: { metadata },
+    });
+    await send("POST", "/files?path=f", { headers: inside(made), body: "x" });
+    expect((await stat())["entry"] as object).not.toHaveProperty("metadata");
   });
 
   it("end streams of a daemon that stops, and say so", async () => {

@@ -6,6 +6,7 @@ import type { Commands, Target } from "../../core/command.ts";
 import type { FileFacts } from "../../core/ports/guest-link.ts";
 import type { Account, Accounts } from "./account.ts";
 import { asUserOrRoot, isRefused, realPaths } from "./inside-path.ts";
+import { metadataOf } from "./metadata.ts";
 import { EntryInfoSchema, FileType } from "./schema/filesystem.mjs";
 import type { EntryInfo } from "./schema/filesystem.mjs";
 
@@ -73,6 +74,7 @@ async function describe(
     group,
     modifiedTime: timestampFromMs(facts.mtimeMs),
     ...(led === null ? {} : { symlinkTarget: led.path }),
+    metadata: metadataOf((led?.facts ?? facts).attributes),
   });
 }
 

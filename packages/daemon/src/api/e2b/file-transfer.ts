@@ -11,6 +11,8 @@ import type { Account, Accounts } from "./account.ts";
 import type { E2bContext } from "./e2b-context.ts";
 import { eachFile } from "./form-data.ts";
 import { absolutePath, asUserOrRoot, giveTo, isRefused, throughLinks } from "./inside-path.ts";
+import { attributesOf, metadataIn } from "./metadata.ts";
+import type { Metadata } from "./metadata.ts";
 import { Replay } from "./replay.ts";
 import { Spool, tooLarge } from "./spool.ts";
 import type { Spooled } from "./spool.ts";
@@ -26,6 +28,13 @@ export interface Written {
   readonly name: string;
   readonly type: "file";
   readonly path: string;
+  readonly metadata?: Metadata;
+}
+
+interface Whole {
+  readonly size: number;
+  readonly bytes: Beginnable;
+  readonly metadata: Metadata;
 }
 
 export class FileTransfer {
@@ -58,18 +67,20 @@ export class FileTransfer {
     sent: string,
     request: IncomingMessage,
   ): Promise<Written[]> {
-    refuseMetadata(request);
+    const metadata = metadataIn(request.headers);
     const account = await this.#accounts.account(target, user);
     if (/^multipart\/form-data\b/i.test(request.headers["content-type"] ?? "")) {
-      return this.#writeForm(target, account, sent, request);
+      return this.#writeForm(target, account, sent, { request, metadata });
     }
     const path = absolutePath(sent, account);
     const size = lengthOf(request);
     const upload = decoded(request);
-    if (size === null) return [await this.#writeSpooled(target, account, path, upload)];
+    if (size === null) {
+      return [await this.#writeSpooled(target, account, path, { upload, metadata })];
+    }
     const bytes = new Replay(upload);
     try {
-      return [await this.#writeWhole(target, account, path, { size, bytes })];
+      return [await this.#writeWhole(target, account, path, { size, bytes, metadata })];
     } finally {
       await bytes.end();
     }
@@ -79,7 +90,7 @@ export class FileTransfer {
     target: Target,
     account: Account,
     sent: string,
-    request: IncomingMessage,
+    { request, metadata }: { readonly request: IncomingMessage; readonly metadata: Metadata },
   ): Promise<Written[]> {
     await using spool = await this.#spool();
     const found: { readonly path: string; readonly file: Spooled }[] = [];
@@ -96,7 +107,7 @@ export class FileTransfer {
     }
     const written: Written[] = [];
     for (const { path, file } of found) {
-      written.push(await this.#writeWhole(target, account, path, again(file)));
+      written.push(await this.#writeWhole(target, account, path, { ...again(file), metadata }));
     }
     return written;
   }
@@ -105,10 +116,14 @@ export class FileTransfer {
     target: Target,
     account: Account,
     path: string,
-    bytes: AsyncIterable<Uint8Array>,
+    {
+      upload,
+      metadata,
+    }: { readonly upload: AsyncIterable<Uint8Array>; readonly metadata: Metadata },
   ): Promise<Written> {
     await using spool = await this.#spool();
-    return await this.#writeWhole(target, account, path, again(await spool.take(bytes)));
+    const file = again(await spool.take(upload));
+    return await this.#writeWhole(target, account, path, { ...file, metadata });
   }
 
   #spool(): Promise<Spool> {
@@ -120,7 +135,7 @@ export class FileTransfer {
     target: Target,
     account: Account,
     path: string,
-    { size, bytes }: { readonly size: number; readonly bytes: Beginnable },
+    { size, bytes, metadata }: Whole,
   ): Promise<Written> {
     const { commands } = this.#context;
     const { place, facts } = await this.#place(target, account, path);
@@ -128,9 +143,10 @@ export class FileTransfer {
       throw new PerdureError("path_is_directory", `Cannot write "${path}": it is a directory`);
     }
     const mode = facts === null ? MODE_NEW : facts.mode & 0o7777;
+    const attributes = attributesOf(metadata);
     const { isRoot } = await asUserOrRoot(account, async (user) => {
       try {
-        const file = { ...target, path: place, user, mode, size };
+        const file = { ...target, path: place, user, mode, size, attributes };
         await commands.writeFile(file, bytes.bytes());
       } catch (error) {
         if (bytes.canBegin || !isRefused(error, "path_denied")) throw error;
@@ -140,7 +156,8 @@ export class FileTransfer {
       }
     });
     if (isRoot) await giveTo(commands, target, account, place);
-    return { name: posix.basename(path), type: "file", path };
+    const has = Object.keys(metadata).length > 0;
+    return { name: posix.basename(path), type: "file", path, ...(has ? { metadata } : {}) };
   }
 
   /** Where the path leads, and what stands there; folders on the way are made. */
@@ -228,13 +245,6 @@ function lengthOf({ headers }: IncomingMessage): number | null {
   const size = Number(length);
   if (size > apiLimits.fileBytesMax) throw tooLarge();
   return size;
-}
-
-function refuseMetadata({ headers }: IncomingMessage): void {
-  if (!Object.keys(headers).some((name) => name.startsWith("x-metadata-"))) return;
-  throw new PerdureError("bad_request", "Cannot keep metadata of a file: not supported", {
-    hint: "Leave the x-metadata- headers out.",
-  });
 }
 
 async function* exactly(

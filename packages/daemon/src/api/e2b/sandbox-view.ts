@@ -7,10 +7,10 @@ import { networkOf } from "./network.ts";
 import { sandboxIdOf } from "./sandbox-id.ts";
 
 /**
- * What the services claim to be: everything that clients ask for up to this version works. From 0.6.2 on they would
- * have metadata of files, which there is none of.
+ * What the services claim to be: everything that clients ask for up to this version works. From 0.6.3 on what a
+ * watch tells would have the facts of what it is about.
  */
-export const ENVD_VERSION = "0.6.1";
+export const ENVD_VERSION = "0.6.2";
 
 /** The name under which clients ask for the image that is there where none is named. */
 export const BASE_TEMPLATE = "base";

@@ -136,6 +136,16 @@ export interface FileFacts {
   readonly uid: number;
   readonly gid: number;
   readonly mtimeMs: number;
+  /** Extended ones whose names begin with `user.`, by what follows. Absent: none, or the guest does not say. */
+  readonly attributes?: Readonly<Record<string, string>>;
+}
+
+export interface FileWriteOptions {
+  readonly user: string;
+  readonly mode: number;
+  readonly size: number;
+  /** All that it has afterwards, as in `FileFacts`; absent: none. */
+  readonly attributes?: Readonly<Record<string, string>> | undefined;
 }
 
 export interface FolderEntry extends FileFacts {
@@ -294,10 +304,10 @@ export interface GuestLink {
     user: string,
     range?: { readonly offset: number; readonly length?: number },
   ): Promise<{ facts: FileFacts; bytes: AsyncIterable<Uint8Array> }>;
-  /** Whole or not at all. @throws `size_mismatch` where `bytes` is not `size` long */
+  /** Whole or not at all, attributes with it. @throws `size_mismatch` where `bytes` is not `size` long */
   writeFile(
     path: string,
-    options: { user: string; mode: number; size: number },
+    options: FileWriteOptions,
     bytes: AsyncIterable<Uint8Array>,
   ): Promise<void>;
   /**

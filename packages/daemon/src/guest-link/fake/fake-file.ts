@@ -8,6 +8,7 @@ export interface FakeFile {
   readonly mtimeMs: number;
   /** Content as base64, or where a link leads: plain data, so that it can be saved. */
   readonly content: string;
+  readonly attributes?: Readonly<Record<string, string>>;
 }
 
 /** Thrown by what an operation calls; becomes its answer. */
@@ -48,6 +49,12 @@ export function initialFiles(nowMs: number): Record<string, FakeFile> {
     "/home": folder(0o755, 0),
     "/home/user": folder(0o755, 1000),
   };
+}
+
+export interface FakeWrite {
+  readonly mode: number;
+  readonly bytes: Uint8Array;
+  readonly attributes: Readonly<Record<string, string>>;
 }
 
 export interface FakeChange {
@@ -96,10 +103,12 @@ export class FakeFiles {
     if (before?.kind === "link") throw isLink(path, before);
   }
 
-  write(path: string, uid: number, mode: number, bytes: Uint8Array, nowMs: number): void {
+  write(path: string, uid: number, written: FakeWrite, nowMs: number): void {
     this.checkWrite(path, uid);
+    const { bytes, mode, attributes } = written;
     const content = Buffer.from(bytes).toString("base64");
-    this.#files[path] = { kind: "file", mode: mode & 0o7777, uid, mtimeMs: nowMs, content };
+    const facts = { kind: "file", mode: mode & 0o7777, uid, mtimeMs: nowMs } as const;
+    this.#files[path] = { ...facts, content, attributes };
     this.#tell({ type: "created", path });
   }
 

@@ -167,7 +167,8 @@ function setIdentity(guest: FakeInside, stream: FakeStream, fields: Fields): voi
   for (const file of fields.nested(tag.file, 64)) {
     const mode = file.number(tag.mode);
     try {
-      guest.files.write(file.string(tag.path), 0, mode, file.bytes(tag.bytes), guest.nowMs());
+      const written = { mode, bytes: file.bytes(tag.bytes), attributes: {} };
+      guest.files.write(file.string(tag.path), 0, written, guest.nowMs());
     } catch (error) {
       if (!(error instanceof FakeFailure)) throw error;
     }

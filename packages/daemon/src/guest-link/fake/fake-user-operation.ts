@@ -144,13 +144,18 @@ export function listProcesses(guest: FakeInside, stream: FakeStream, request: Fi
 }
 
 export function factFields(file: FakeFile, size: number): FieldWriter {
-  return new FieldWriter()
+  const fields = new FieldWriter()
     .string(tag.kind, file.kind)
     .number(tag.size, size)
     .number(tag.mode, file.mode)
     .number(tag.uid, file.uid)
     .number(tag.gid, file.uid)
     .number(tag.mtimeNs, BigInt(Math.round(file.mtimeMs)) * 1_000_000n);
+  for (const [name, value] of Object.entries(file.attributes ?? {})) {
+    const attribute = new FieldWriter().string(tag.name, name).string(tag.bytes, value);
+    fields.nested(tag.attribute, attribute);
+  }
+  return fields;
 }
 
 export function readFile(guest: FakeInside, stream: FakeStream, fields: Fields): void {
@@ -177,6 +182,9 @@ export function writeFile(guest: FakeInside, stream: FakeStream, fields: Fields)
   const uid = uidOf(fields.string(tag.user));
   const mode = fields.number(tag.mode);
   const size = fields.number(tag.size);
+  const attributes = Object.fromEntries(
+    fields.nested(tag.attribute, 512).map((one) => [one.string(tag.name), one.string(tag.bytes)]),
+  );
   guest.files.checkWrite(path, uid);
   const parts: Uint8Array[] = [];
   let ungranted = 0;
@@ -194,7 +202,7 @@ export function writeFile(guest: FakeInside, stream: FakeStream, fields: Fields)
       stream.fail(status.sizeMismatch, `${whole.length} bytes came`);
       return;
     }
-    guest.files.write(path, uid, mode, whole, guest.nowMs());
+    guest.files.write(path, uid, { mode, bytes: whole, attributes }, guest.nowMs());
     guest.state.fileWrites++;
     stream.respond(status.ok);
   };
