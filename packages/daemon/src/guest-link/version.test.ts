@@ -22,6 +22,8 @@ async function letOut(version: number): Promise<GuestLink> {
   return link;
 }
 
+async function* nothing(): AsyncGenerator<Uint8Array> {}
+
 const firstOf = (items: AsyncIterable<unknown>): Promise<unknown> =>
   items[Symbol.asyncIterator]().next();
 
@@ -39,7 +41,11 @@ const newer: [string, (link: GuestLink) => Promise<unknown>][] = [
 
 /** Each that version 2 lacks. */
 function newest(): [string, (link: GuestLink) => Promise<unknown>][] {
-  return [["connect", (link) => link.connect(80, 1000)]];
+  const marked = { user, mode: 0o644, size: 0, attributes: { a: "b" } };
+  return [
+    ["connect", (link) => link.connect(80, 1000)],
+    ["writeFile with attributes", (link) => link.writeFile("/tmp/a", marked, nothing())],
+  ];
 }
 
 describe.each([

@@ -9,7 +9,8 @@
  *
  * Guest agents in old checkpoints and templates speak an older version of the protocol. What they lack
  * is `not_supported`, without a word to them: `GuestExec.terminal`, `resizeTerminal`, `listFolder`,
- * `makeFolder`, `movePath`, `removePath` and `watch` need version 2, `connect` and `openWayOut` version 3.
+ * `makeFolder`, `movePath`, `removePath` and `watch` need version 2, `connect`, `openWayOut` and attributes of
+ * `writeFile` version 3.
  */
 import type { Exit, GuestClockFacts, ProcessView } from "@perdure/protocol";
 
