@@ -1,7 +1,8 @@
 import { egressPolicySchema, egressRuleSchema, egressTargetSchema } from "@perdure/protocol";
+import fc from "fast-check";
 import type { z } from "zod";
 import { describe, expect, test } from "vitest";
-import { decideEgress, type WantedConnection } from "./decision.ts";
+import { decideByName, decideEgress, type WantedConnection } from "./decision.ts";
 
 type Rules = NonNullable<z.input<typeof egressPolicySchema>["rules"]>;
 
@@ -196,4 +197,69 @@ test.each([
   { action: "allow", to: "*", path: "/" },
 ])("%j is no rule", (rule) => {
   expect(egressRuleSchema.safeParse(rule).success).toBe(false);
+});
+
+describe("before a name is looked up", () => {
+  const early = (rules: Rules, otherwise?: "allow") =>
+    decideByName(egressPolicySchema.parse({ rules, otherwise }), {
+      name: "www.example.com",
+      port: 443,
+    })?.verdict ?? "open";
+
+  test.each<[Rules, string]>([
+    [[], "deny"],
+    [[{ action: "allow", to: "*.other.example" }], "deny"],
+    [[{ action: "allow", to: "*", ports: [80] }], "deny"],
+    [
+      [
+        { action: "deny", to: "*.example.com" },
+        { action: "allow", to: "*" },
+      ],
+      "deny",
+    ],
+    [[{ action: "deny", to: "93.0.0.0/8" }], "deny"],
+    [[{ action: "allow", to: "10.0.0.5" }], "open"],
+    [
+      [
+        { action: "deny", to: "*", methods: ["POST"] },
+        { action: "allow", to: "*" },
+      ],
+      "open",
+    ],
+    [[{ action: "allow", to: "www.example.com", methods: ["GET"] }], "open"],
+  ])("%j: %s", (rules, expected) => {
+    expect(early(rules)).toBe(expected);
+  });
+
+  test("what is denied is denied wherever the name leads", () => {
+    const to = fc.constantFrom(
+      "*",
+      "a.example",
+      "*.example",
+      "10.0.0.0/8",
+      "93.184.216.34",
+      "::/0",
+    );
+    const rule = fc.record({
+      action: fc.constantFrom("allow" as const, "deny" as const),
+      to,
+      ports: fc.constantFrom(undefined, [80], [443]),
+      methods: fc.constantFrom(undefined, ["GET"]),
+    });
+    fc.assert(
+      fc.property(
+        fc.array(rule, { maxLength: 5 }),
+        fc.constantFrom("allow" as const, "deny" as const),
+        fc.constantFrom("a.example", "b.other"),
+        fc.constantFrom("10.0.0.1", "93.184.216.34", "2606::1"),
+        fc.constantFrom(undefined, null, "GET", "POST"),
+        (rules, otherwise, name, address, method) => {
+          const policy = egressPolicySchema.parse({ rules, otherwise });
+          const known = decideByName(policy, { name, port: 443 });
+          const decision = decideEgress(policy, { name, address, port: 443, method });
+          if (known !== null) expect(decision.verdict).toBe("deny");
+        },
+      ),
+    );
+  });
 });

@@ -6,6 +6,7 @@
  *   opens the host's own network, whatever the name leads to at that moment (rebinding).
  * - I2 A rule about methods decides nothing before the method is seen, and then only where it is one of its own.
  *   What would come after such a rule waits for it: `look`.
+ * - I3 A name is looked up only where some rule could let it pass: asking for it already tells its name server.
  */
 import type { EgressPolicy, EgressRule } from "@perdure/protocol";
 import ipaddr from "ipaddr.js";
@@ -40,12 +41,34 @@ export function decideEgress(policy: EgressPolicy, wanted: WantedConnection): Eg
       if (wanted.method === null || !entry.methods.includes(wanted.method)) continue;
     }
     if (entry.action === "allow") return { verdict: "allow", rule, why: "" };
-    return { verdict: "deny", rule, why: `Rule ${rule + 1} denies ${entry.to}` };
+    return denied(rule, entry);
   }
-  if (policy.otherwise === "deny") return { verdict: "deny", rule: null, why: "No rule allows it" };
+  if (policy.otherwise === "deny") return noRule;
   if (isPublic) return { verdict: "allow", rule: null, why: "" };
   const why = `${wanted.address} is no public address (${address.range()}), and no rule names it`;
   return { verdict: "deny", rule: null, why };
+}
+
+/** What is known before a name is looked up. Null: where it leads, or what is said first, decides. */
+export function decideByName(
+  { rules, otherwise }: EgressPolicy,
+  wanted: { readonly name: string; readonly port: number },
+): EgressDecision | null {
+  for (const [rule, entry] of rules.entries()) {
+    const isNetwork = networkOf(entry.to) !== null;
+    if (!speaksOfPort(entry, wanted.port) || !(isNetwork || speaksOfName(entry, wanted.name)))
+      continue;
+    if (entry.action === "allow") return null;
+    if (isNetwork || entry.methods !== undefined) continue;
+    return denied(rule, entry);
+  }
+  return otherwise === "deny" ? noRule : null;
+}
+
+const noRule: EgressDecision = { verdict: "deny", rule: null, why: "No rule allows it" };
+
+function denied(rule: number, { to }: EgressRule): EgressDecision {
+  return { verdict: "deny", rule, why: `Rule ${rule + 1} denies ${to}` };
 }
 
 type Address = ReturnType<typeof ipaddr.process>;
@@ -59,15 +82,20 @@ function means(rule: EgressRule): boolean {
   return first.range() !== "unicast" && first.range() === last.range();
 }
 
-function speaksOf(
-  { to, ports }: EgressRule,
-  { name, port }: WantedConnection,
-  address: Address,
-): boolean {
-  if (ports !== undefined && !ports.includes(port)) return false;
-  if (to === "*") return true;
-  const network = networkOf(to);
+function speaksOf(rule: EgressRule, { name, port }: WantedConnection, address: Address): boolean {
+  if (!speaksOfPort(rule, port)) return false;
+  const network = networkOf(rule.to);
   if (network !== null) return isWithin(address, network);
+  return speaksOfName(rule, name);
+}
+
+function speaksOfPort({ ports }: EgressRule, port: number): boolean {
+  return ports === undefined || ports.includes(port);
+}
+
+/** Of a rule that is about no network. */
+function speaksOfName({ to }: EgressRule, name: string | null): boolean {
+  if (to === "*") return true;
   if (name === null) return false;
   return to.startsWith("*.") ? name.endsWith(to.slice(1)) : name === to;
 }

@@ -37,6 +37,7 @@ function wayOut(
   rules: Rules,
   own: readonly number[] = [],
   clock: Clock = createSystemClock(),
+  resolve = leads,
 ): WayOut {
   const ends = told;
   const tell = (end: ConnectionEnd): Promise<void> => {
@@ -56,13 +57,15 @@ function wayOut(
       refused: tell,
       passed: () => undefined,
     },
-    resolve: (name) => {
-      const [next, ...later] = names[name] ?? [];
-      if (next === undefined) return Promise.reject(new Error(`${name} is unknown`));
-      if (later.length > 0) names[name] = later;
-      return Promise.resolve(next);
-    },
+    resolve,
   });
+}
+
+function leads(name: string): Promise<readonly string[]> {
+  const [next, ...later] = names[name] ?? [];
+  if (next === undefined) return Promise.reject(new Error(`${name} is unknown`));
+  if (later.length > 0) names[name] = later;
+  return Promise.resolve(next);
 }
 
 /** Says "hello", then what it heard. */
@@ -184,6 +187,27 @@ test("a name is resolved once for each connection, and each is decided on by whe
     { outcome: "carried", address: "127.0.0.1" },
     { outcome: "denied", address: "10.9.9.9" },
   ]);
+});
+
+test("a name that no rule could let pass is not looked up: its name server would hear of it", async () => {
+  const closed: Rules[] = [
+    [],
+    [{ action: "allow", to: "*.example.com" }],
+    [{ action: "deny", to: "secret.example" }, ...loopback],
+    [{ action: "allow", to: "127.0.0.1", ports: [9] }],
+  ];
+  for (const rules of closed) {
+    const asked: string[] = [];
+    const way = wayOut(rules, [], createSystemClock(), (name) => {
+      asked.push(name);
+      return Promise.resolve(["127.0.0.1"]);
+    });
+    const { inside, served } = await wants(way, { name: "secret.example", port: 80 });
+    expect(await heard(inside)).toBe("reset");
+    await served;
+    expect(asked).toEqual([]);
+    expect(told.pop()).toMatchObject({ outcome: "denied", name: "secret.example", address: null });
+  }
 });
 
 test("of several addresses those that are allowed are tried in turn", async () => {

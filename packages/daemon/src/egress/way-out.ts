@@ -14,7 +14,7 @@ import type { EgressPolicy } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type { ConnectionEnd, ConnectionStart, ConnectionTeller } from "../core/ports/egress.ts";
 import { carry, type Carried, type InsideConnection } from "./carry.ts";
-import { decideEgress, type EgressDecision } from "./decision.ts";
+import { decideByName, decideEgress, type EgressDecision } from "./decision.ts";
 import { methodOf } from "./first-bytes.ts";
 import { wayOutLimits } from "./limit.ts";
 import { Rate } from "./rate.ts";
@@ -183,7 +183,12 @@ export class WayOut {
 
   /** Where it may lead. @throws Denied where nowhere */
   async #candidates(one: UnderWay): Promise<readonly string[]> {
-    const { name, address } = one.wanted;
+    const { name, address, port } = one.wanted;
+    const early = name === null ? null : decideByName(this.#policy, { name, port });
+    if (early !== null) {
+      one.rule = early.rule;
+      throw new Denied(early.why);
+    }
     const addresses = name === null ? [address] : await this.#options.resolve(name);
     if (addresses.length === 0) throw new Error(`No address of ${String(name)} is known`);
     one.address = addresses[0] ?? null;

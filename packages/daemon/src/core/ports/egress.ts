@@ -9,7 +9,7 @@ import type { OutboundConnection } from "./guest-link.ts";
 export interface ConnectionStart {
   readonly atMs: number;
   readonly name: string | null;
-  /** Where it is made to, or would have been; null: the name leads nowhere. */
+  /** Where it is made to, or would have been; null: it was not looked up, or leads nowhere. */
   readonly address: string | null;
   readonly port: number;
   /** The method of its first request, where it was looked at. */
