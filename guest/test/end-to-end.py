@@ -419,9 +419,10 @@ def _(guest):
 @test("SIGKILL with tree answers when everything is gone, daemons included")
 def _(guest):
     link = guest.link
-    script = "for i in 1 2 3 4 5 6 7 8; do (sleep 300 & sleep 300) & done; echo up; sleep 300"
+    nap = f"sleep 300.{os.getpid()}"  # nobody else's on this host
+    script = f"for i in 1 2 3 4 5 6 7 8; do ({nap} & {nap}) & done; echo up; {nap}"
     if guest.cgroup:  # what leaves its session is still in its cgroup
-        script = "setsid sleep 300 & " + script
+        script = f"setsid {nap} & " + script
     process = link.spawn(SH + [script])
     reader = link.attach(process)
     reader.step()
@@ -429,7 +430,7 @@ def _(guest):
     for pid in [entry for entry in os.listdir("/proc") if entry.isdigit()]:
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                assert b"sleep\x00300" not in file.read(), f"{pid} is still there"
+                assert nap.replace(" ", "\0").encode() not in file.read(), f"{pid} is still there"
         except OSError:
             pass
     assert reader.read_to_end()["signal"] == 9

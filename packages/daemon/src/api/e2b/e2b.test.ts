@@ -575,6 +575,13 @@ describe("the services", () => {
     expect(await code("filesystem.Filesystem/Stat", { path: "x".repeat(5000) })).toBe(
       "invalid_argument",
     );
+    for (const [method, message] of [
+      ["Remove", { path: "" }],
+      ["Move", { source: "", destination: "x" }],
+      ["Move", { source: "x", destination: "" }],
+    ] as const) {
+      expect(await code(`filesystem.Filesystem/${method}`, message)).toBe("invalid_argument");
+    }
     expect(await code("filesystem.Filesystem/GetWatcherEvents", { watcherId: "x" })).toBe(
       "not_found",
     );

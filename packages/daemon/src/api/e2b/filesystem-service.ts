@@ -19,6 +19,11 @@ const ENTRIES_MAX = 20_000;
 
 type Service = ServiceImpl<typeof Filesystem>;
 
+/** Nothing at all would be one's home, which nobody means to remove. */
+function assertNamed(sent: string): void {
+  if (sent === "") throw new PerdureError("bad_request", "Cannot use the path: it is empty");
+}
+
 export function filesystemService(
   context: E2bContext,
   accounts: Accounts,
@@ -106,6 +111,8 @@ export function filesystemService(
     },
 
     move: async ({ source, destination }, handler) => {
+      assertNamed(source);
+      assertNamed(destination);
       const from = await placeOf(handler, source);
       const to = await placeOf(handler, destination);
       const { target, account } = from;
@@ -139,6 +146,7 @@ export function filesystemService(
 
     // What is not there is removed already.
     remove: async ({ path: sent }, handler) => {
+      assertNamed(sent);
       const { target, account, path } = await placeOf(handler, sent);
       try {
         await asUserOrRoot(account, (user) =>

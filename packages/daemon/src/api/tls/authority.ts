@@ -5,6 +5,7 @@
  */
 import { createPrivateKey, createPublicKey, KeyObject, randomBytes, webcrypto } from "node:crypto";
 import { chmod, mkdir, readFile, rename, writeFile } from "node:fs/promises";
+import { isIPv4 } from "node:net";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import "reflect-metadata";
@@ -30,6 +31,7 @@ import {
   X509CertificateGenerator,
 } from "@peculiar/x509";
 import type { JsonGeneralNames } from "@peculiar/x509";
+import ipaddr from "ipaddr.js";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 export const AUTHORITY_LIFE_MS = 3650 * DAY_MS;
@@ -50,6 +52,20 @@ export interface Authority {
   readonly isNew: boolean;
 }
 
+/** What an authority may vouch for. */
+export interface Places {
+  /** In lower case; names below them are meant, too. */
+  readonly domains: readonly string[];
+  /** Public ones. */
+  readonly addresses: readonly string[];
+}
+
+/** Networks whose addresses are somebody else's in every network: those of this host may change among them. */
+const nobodys = [
+  ...["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"],
+  ...["100.64.0.0/10", "::1/128", "fc00::/7", "fe80::/10"],
+];
+
 export function makeKey(): Promise<KeyPair> {
   return webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
 }
@@ -59,18 +75,17 @@ export function pemOfKey(key: CryptoKey): string {
 }
 
 /**
- * The one in the folder, or one made there where it is not, ends soon, or may not vouch for all of `domains`.
- *
- * @param domains in lower case; names below them are meant, too
+ * The one in the folder, or one made there where it is not, ends soon, or may not vouch for just these places
+ * and for addresses that mean something else in every network.
  */
 export async function openAuthority(
   folder: string,
-  domains: readonly string[],
+  { domains, addresses }: Places,
   nowMs: number,
 ): Promise<Authority> {
   const file = join(folder, "ca.pem");
   const keyFile = join(folder, "ca-key.pem");
-  const constraints = constraintsOf(domains);
+  const constraints = constraintsOf({ domains, addresses });
   const found = await read(file, keyFile).catch(() => null);
   if (found !== null && isFit(found.certificate, constraints, nowMs)) {
     return { ...found, file, isNew: false };
@@ -162,13 +177,24 @@ function isFit(certificate: X509Certificate, constraints: ArrayBuffer, nowMs: nu
   );
 }
 
-function constraintsOf(domains: readonly string[]): ArrayBuffer {
-  const subtrees = [...new Set(domains)]
-    .sort()
-    .map((dNSName) => new GeneralSubtree({ base: new GeneralName({ dNSName }) }));
+function constraintsOf({ domains, addresses }: Places): ArrayBuffer {
+  // Of IPv6 a host has others every day, out of one network.
+  const own = addresses.map((address) => {
+    if (isIPv4(address)) return `${address}/32`;
+    return `${ipaddr.IPv6.networkAddressFromCIDR(`${address}/64`).toString()}/64`;
+  });
+  const names = [
+    ...sorted(domains).map((dNSName) => new GeneralName({ dNSName })),
+    ...sorted([...nobodys, ...own]).map((iPAddress) => new GeneralName({ iPAddress })),
+  ];
+  const subtrees = names.map((base) => new GeneralSubtree({ base }));
   return AsnConvert.serialize(
     new NameConstraints({ permittedSubtrees: new GeneralSubtrees(subtrees) }),
   );
+}
+
+function sorted(texts: readonly string[]): string[] {
+  return [...new Set(texts)].sort();
 }
 
 function pemOf(certificate: X509Certificate): string {

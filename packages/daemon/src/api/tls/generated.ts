@@ -11,9 +11,10 @@ import { hostname, networkInterfaces } from "node:os";
 import { createSecureContext } from "node:tls";
 import type { SecureContext } from "node:tls";
 import type { JsonGeneralNames } from "@peculiar/x509";
+import ipaddr from "ipaddr.js";
 import type { Log } from "../../core/ports/log.ts";
 import { AUTHORITY_LEFT_MS, makeKey, openAuthority, pemOfKey, vouch } from "./authority.ts";
-import type { Authority } from "./authority.ts";
+import type { Authority, Places } from "./authority.ts";
 import type { Certificates, KeyPair } from "./certificates.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
@@ -79,8 +80,8 @@ export async function openGeneratedCertificates(options: GeneratedOptions): Prom
 
 async function make(options: GeneratedOptions): Promise<Made> {
   const fromMs = options.nowMs();
-  const { alternatives, text, domains } = namesOf(options);
-  const authority = await openAuthority(options.folder, domains, fromMs);
+  const { alternatives, text, places } = namesOf(options);
+  const authority = await openAuthority(options.folder, places, fromMs);
   const keys = await makeKey();
   const cert = await vouch(authority, alternatives, keys.publicKey, lifeFrom(fromMs));
   options.log(authority.isNew ? "warn" : "info", said(authority), {
@@ -106,7 +107,7 @@ interface Names {
   readonly alternatives: JsonGeneralNames;
   readonly text: string;
   /** That an authority has to be allowed. */
-  readonly domains: readonly string[];
+  readonly places: Places;
 }
 
 function namesOf({ host, domain }: GeneratedOptions): Names {
@@ -119,9 +120,14 @@ function namesOf({ host, domain }: GeneratedOptions): Names {
   return {
     alternatives: unique.map((value) => ({ type: isIP(value) === 0 ? "dns" : "ip", value })),
     text: unique.join(" "),
-    domains: ["localhost", domain, ...own]
-      .map((name) => name.toLowerCase())
-      .filter((name) => names.includes(name)),
+    places: {
+      domains: ["localhost", domain, ...own]
+        .map((name) => name.toLowerCase())
+        .filter((name) => names.includes(name)),
+      addresses: own.filter(
+        (name) => isIP(name) !== 0 && ipaddr.process(name).range() === "unicast",
+      ),
+    },
   };
 }
 

@@ -193,10 +193,14 @@ describe("generated certificates", () => {
     );
     expect(made.status, made.stderr).toBe(0);
     for (const [name, isValid] of [
-      ["bank.example", false],
-      ["x.localhost", true],
+      ["DNS:bank.example", false],
+      ["DNS:x.localhost", true],
+      ["IP:8.8.8.8", false],
+      ["IP:2001:4860:4860::8888", false],
+      ["IP:127.0.0.1", true],
+      ["IP:10.1.2.3", true],
     ] as const) {
-      await writeFile(join(folder, "names"), `subjectAltName=DNS:${name}\n`);
+      await writeFile(join(folder, "names"), `subjectAltName=${name}\n`);
       const signed = run(
         ...["x509", "-req", "-in", "bank.csr", "-CA", "tls/ca.pem", "-CAkey", "tls/ca-key.pem"],
         ...["-days", "1", "-extfile", "names", "-out", "bank.pem"],
