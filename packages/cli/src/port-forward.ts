@@ -5,6 +5,7 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
 import type { AddressInfo, Server, Socket } from "node:net";
+import { breakOff } from "@perdure/protocol";
 import { PerdureError } from "@perdure/sdk";
 import type { Perdure, PortConnection } from "@perdure/sdk";
 
@@ -29,12 +30,12 @@ export async function forwardPort(
 ): Promise<Forwarding> {
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     socket.on("error", () => undefined);
-    const stop = (): void => void socket.resetAndDestroy();
+    const stop = (): void => breakOff(socket);
     stopped.addEventListener("abort", stop, { once: true });
     socket.once("close", () => stopped.removeEventListener("abort", stop));
     pass(perdure, wanted, socket, stopped).catch((error: unknown) => {
       if (!stopped.aborted && !socket.destroyed) failed(wanted, PerdureError.from(error));
-      socket.resetAndDestroy();
+      breakOff(socket);
     });
   });
   await listen(server, wanted.localPort);

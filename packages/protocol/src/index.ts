@@ -4,6 +4,7 @@ export * from "./api.ts";
 export * from "./attach.ts";
 export * from "./canonical-json.ts";
 export * from "./duration.ts";
+export * from "./break-off.ts";
 export * from "./egress.ts";
 export * from "./error.ts";
 export * from "./file.ts";

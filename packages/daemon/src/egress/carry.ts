@@ -7,6 +7,7 @@
  */
 import { once } from "node:events";
 import type { Socket } from "node:net";
+import { breakOff } from "@perdure/protocol";
 
 /** A connection inside, as the guest link has it. */
 export interface InsideConnection {
@@ -40,14 +41,14 @@ export async function carry(
   let outBytes = 0;
   let inBytes = 0;
   let broken: string | null = null;
-  const breakOff = (error: unknown): void => {
+  const broke = (error: unknown): void => {
     broken ??= error instanceof Error ? error.message : String(error);
     inside.close();
-    outside.resetAndDestroy();
+    breakOff(outside);
   };
   const gone = new AbortController();
   outside.once("close", () => gone.abort(new Error("The connection outside was closed")));
-  outside.on("error", breakOff);
+  outside.on("error", broke);
   const put = async (said: Uint8Array): Promise<void> => {
     const bytes = look(said);
     if (bytes.length === 0) return;
@@ -72,7 +73,7 @@ export async function carry(
     }
     inside.end();
   };
-  await Promise.all([out().catch(breakOff), back().catch(breakOff)]);
+  await Promise.all([out().catch(broke), back().catch(broke)]);
   if (!gone.signal.aborted) await once(outside, "close");
   return { outBytes, inBytes, broken };
 }

@@ -10,7 +10,7 @@
  *   first byte goes out, too: where that fails it is not made.
  */
 import { connect as connectTcp, type Socket } from "node:net";
-import type { EgressPolicy } from "@perdure/protocol";
+import { breakOff, type EgressPolicy } from "@perdure/protocol";
 import type { Clock } from "../core/ports/clock.ts";
 import type { ConnectionEnd, ConnectionStart, ConnectionTeller } from "../core/ports/egress.ts";
 import { carry, type Carried, type InsideConnection } from "./carry.ts";
@@ -165,7 +165,7 @@ export class WayOut {
       one.breakOff = (why) => {
         one.denied ??= why;
         taken.close();
-        socket.resetAndDestroy();
+        breakOff(socket);
       };
       // The policy may have changed since it was decided on.
       this.#allowed(one, one.address ?? "");
@@ -175,7 +175,7 @@ export class WayOut {
       one.guard = guard;
       return await carry(inside, outside, first, passed, (bytes) => looked(one, guard, bytes));
     } catch (error) {
-      outside?.resetAndDestroy();
+      if (outside !== null) breakOff(outside);
       await refuse(wanted, inside);
       throw error;
     }
