@@ -14,3 +14,9 @@ test("a line keeps what happened and why apart, and lesser levels are left out",
     agent: "a1",
   });
 });
+
+test("a cause that is given by its own name is in the line", () => {
+  const lines: string[] = [];
+  createLog("info", (line) => lines.push(line))("error", "A defect", { cause: "at here" });
+  expect(JSON.parse(lines[0] ?? "")).toMatchObject({ message: "A defect", cause: "at here" });
+});

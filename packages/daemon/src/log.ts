@@ -7,8 +7,9 @@ export function createLog(least: LogLevel, write: (line: string) => void): Log {
   return (level, message, facts = {}) => {
     if (order.indexOf(level) < order.indexOf(least)) return;
     // A fact called `message` is the message of what went wrong.
-    const { message: cause, ...others } = facts;
-    const line = { at: new Date().toISOString(), level, message, ...others, cause };
+    const { message: wrong, ...others } = facts;
+    const cause = wrong === undefined ? {} : { cause: wrong };
+    const line = { at: new Date().toISOString(), level, message, ...others, ...cause };
     write(`${JSON.stringify(line)}\n`);
   };
 }

@@ -7,6 +7,7 @@ import { mkdir, open, unlink } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { join } from "node:path";
 import { apiLimits, PerdureError } from "@perdure/protocol";
+import { isDiskFull } from "../../checkpoints/store-error.ts";
 
 const CHUNK_BYTES = 64 * 1024;
 
@@ -26,23 +27,39 @@ export class Spool implements AsyncDisposable {
 
   /** @param name that nothing in the folder has */
   static async open(folder: string, name: string): Promise<Spool> {
-    await mkdir(folder, { recursive: true, mode: 0o700 });
-    const path = join(folder, name);
-    const file = await open(path, "wx+", 0o600);
-    await unlink(path);
-    return new Spool(file);
+    try {
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+      const path = join(folder, name);
+      const file = await open(path, "wx+", 0o600);
+      await unlink(path);
+      return new Spool(file);
+    } catch (error) {
+      throw spoolError(error);
+    }
   }
 
-  /** One after the other. @throws `too_large`, and what `bytes` throws */
+  /** One after the other. @throws `too_large`, `disk_full`, and what `bytes` throws */
   async take(bytes: AsyncIterable<Uint8Array>): Promise<Spooled> {
     const first = this.#end;
     for await (const chunk of bytes) {
       if (this.#end + chunk.length - first > apiLimits.fileBytesMax) throw tooLarge();
-      await this.#file.write(chunk, 0, chunk.length, this.#end);
-      this.#end += chunk.length;
+      await this.#put(chunk);
     }
     const size = this.#end - first;
     return { size, bytes: () => this.#read(first, size) };
+  }
+
+  async #put(chunk: Uint8Array): Promise<void> {
+    for (let at = 0; at < chunk.length;) {
+      // A disk that is nearly full takes a part.
+      const { bytesWritten } = await this.#file
+        .write(chunk, at, chunk.length - at, this.#end)
+        .catch((error: unknown) => {
+          throw spoolError(error);
+        });
+      at += bytesWritten;
+      this.#end += bytesWritten;
+    }
   }
 
   async *#read(first: number, size: number): AsyncGenerator<Uint8Array> {
@@ -67,4 +84,12 @@ export function tooLarge(): PerdureError {
     "too_large",
     `Cannot write the file: it has more than ${fileBytesMax} bytes`,
   );
+}
+
+function spoolError(error: unknown): unknown {
+  if (!isDiskFull(error)) return error;
+  return new PerdureError("disk_full", "Cannot take the file: the host's disk is full", {
+    hint: "Free some space on the host's disk, then try again.",
+    cause: error,
+  });
 }
