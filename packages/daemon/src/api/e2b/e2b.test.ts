@@ -10,7 +10,7 @@ import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
-import { routes } from "@perdure/protocol";
+import { PerdureError, routes } from "@perdure/protocol";
 import type { CreatedKey, CreateKeyRequest } from "@perdure/protocol";
 import { openFakeSandboxes } from "../../../../../test/contract/api/fake-sandboxes.ts";
 import type { FakeSandboxes } from "../../../../../test/contract/api/fake-sandboxes.ts";
@@ -286,7 +286,6 @@ describe("the API", () => {
     expect((await api("POST", `/v2/sandboxes/${sandboxID}/connect`)).status).toBe(201);
     expect((await api("POST", `/v2/sandboxes/${sandboxID}/connect`)).status).toBe(200);
     expect((await api("POST", `/sandboxes/${sandboxID}/resume`, {})).status).toBe(409);
-    const { PerdureError } = await import("@perdure/protocol");
     fake.commands.failNext(new PerdureError("sleep_cancelled", "A call came first"));
     expect((await api("POST", `/sandboxes/${sandboxID}/pause`)).json()).toMatchObject({
       code: 503,
@@ -603,6 +602,25 @@ describe("the services", () => {
     expect(asNobody.json()).toMatchObject({ code: "unauthenticated" });
   });
 
+  it("list what is there of a deep folder, though some of it goes meanwhile", async () => {
+    const made = await create();
+    for (const path of ["d/goes", "d/stays/below"]) {
+      await call(made, "filesystem.Filesystem/MakeDir", { path });
+    }
+    const whole = { ...fake.commands };
+    fake.commands.listFolder = (target) =>
+      target.path.endsWith("/goes")
+        ? Promise.reject(new PerdureError("path_not_found", "It is gone"))
+        : whole.listFolder(target);
+    const answer = await call(made, "filesystem.Filesystem/ListDir", { path: "d", depth: 9 });
+    const { entries } = answer.json() as unknown as { entries: { name: string }[] };
+    expect(entries.map(({ name }) => name)).toEqual(["goes", "stays", "below"]);
+    fake.commands.listFolder = () =>
+      Promise.reject(new PerdureError("path_not_found", "It is gone"));
+    const gone = await call(made, "filesystem.Filesystem/ListDir", { path: "d", depth: 9 });
+    expect(gone.json()).toMatchObject({ code: "not_found" });
+  });
+
   it("say so of a guest that never answers, at the caller's own deadline or the daemon's", async () => {
     const made = await create();
     const late = (method: string, type: string) =>
@@ -619,7 +637,6 @@ describe("the services", () => {
     expect([unary.status, unary.json()]).toMatchObject([504, { code: "deadline_exceeded" }]);
     const stream = await late("filesystem.Filesystem/WatchDir", "application/connect+json");
     expect(stream.text).toContain('"code":"deadline_exceeded"');
-    const { PerdureError } = await import("@perdure/protocol");
     const timeout = new PerdureError("guest_timeout", "The guest did not answer within 60 s");
     fake.commands.processes = () => Promise.reject(timeout);
     const answer = await call(made, "process.Process/List", {});

@@ -90,7 +90,11 @@ export function filesystemService(
     for (const [i, entry] of entries.entries()) {
       if (found.push(entry) > ENTRIES_MAX) throw tooMany();
       if (depth > 1 && inside[i]?.facts.kind === "directory") {
-        await list({ ...place, path: entry.path }, depth - 1, found);
+        await list({ ...place, path: entry.path }, depth - 1, found).catch((error: unknown) => {
+          // It went, or became something else, after its folder was read.
+          if (!isRefused(error, "path_not_found") && !isRefused(error, "path_not_folder"))
+            throw error;
+        });
       }
     }
     return found;

@@ -9,7 +9,14 @@ const ofConnection = new Set([
 ]);
 /** Of a visitor: answered here, or said by us alone. */
 const ofVisitor = new Set([
-  ...["expect", "forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"],
+  ...[
+    "expect",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+  ],
 ]);
 
 type Pair = readonly [name: string, value: string];

@@ -152,7 +152,7 @@ describe("what passes", () => {
         ...withToken.headers,
         ...{ cookie: `z=9; perdure_token=${TOKEN}; y=8`, connection: "x-own, content-length" },
         ...{ "x-own": "1", te: "trailers", "proxy-authorization": "Basic x", "x-other": "2" },
-        ...{ authorization: "Basic own", "x-forwarded-for": "6.6.6.6" },
+        ...{ authorization: "Basic own", "x-forwarded-for": "6.6.6.6", "x-real-ip": "6.6.6.6" },
       },
     });
     expect(answer.status).toBe(201);
@@ -165,7 +165,7 @@ describe("what passes", () => {
       ...{ authorization: "Basic own", "x-other": "2", "content-length": "5" },
       ...{ "x-forwarded-for": "127.0.0.1", "x-forwarded-proto": "http" },
     });
-    for (const name of ["x-own", "te", "proxy-authorization", "x-perdure-token"]) {
+    for (const name of ["x-own", "te", "proxy-authorization", "x-perdure-token", "x-real-ip"]) {
       expect(seen.headers).not.toHaveProperty(name);
     }
     expect(answer.body).not.toContain(TOKEN);

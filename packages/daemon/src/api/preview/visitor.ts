@@ -55,9 +55,11 @@ export async function admit(
 ): Promise<Visitor> {
   const facts = agent?.ports?.[port];
   if (agent !== null && isPublic(agent, port)) return { id: "public", fromQuery: null };
-  const traffic = request.headers[TRAFFIC_HEADER];
-  if (agent !== null && typeof traffic === "string" && tokens.isRight(agent.id, "traffic", traffic))
+  const { [TRAFFIC_HEADER]: sent } = request.headers;
+  const traffic = typeof sent === "string" ? sent : null;
+  if (agent !== null && traffic !== null && tokens.isRight(agent.id, "traffic", traffic)) {
     return { id: "token", fromQuery: null };
+  }
   const { header, query, cookie } = credentialsOf(request);
   for (const token of [header, query, cookie]) {
     if (token === null || token.startsWith(KEY_START)) continue;
@@ -65,7 +67,9 @@ export async function admit(
       return { id: "token", fromQuery: token === query ? query : null };
     }
   }
-  if (header?.startsWith(KEY_START) !== true) throw unauthenticated(header ?? query ?? cookie);
+  if (header?.startsWith(KEY_START) !== true) {
+    throw unauthenticated(header ?? query ?? cookie ?? traffic);
+  }
   const key = await keys.find(header, request.socket);
   if (typeof key !== "object") {
     const waitMs = limit.note(request.socket.remoteAddress ?? "", clock.nowMs());
