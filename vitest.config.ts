@@ -3,6 +3,9 @@ import { defineConfig } from "vitest/config";
 
 // Tiers: `unit` runs beside the sources and starts no VM; `vm` needs a machine with QEMU and the
 // prepared image, runs its files one at a time, and gives each step a generous deadline.
+/** As packages/sdk/src/launch.mjs has it, for threads that tests start. */
+const execArgv = ["--wasm-wrapper-tiering-budget=2147483647"];
+
 export default defineConfig({
   test: {
     teardownTimeout: 60_000,
@@ -10,6 +13,7 @@ export default defineConfig({
       {
         test: {
           name: "unit",
+          execArgv,
           include: [
             "packages/*/src/**/*.test.ts",
             "bench/**/*.test.ts",
@@ -27,6 +31,7 @@ export default defineConfig({
       {
         test: {
           name: "vm",
+          execArgv,
           include: ["test/{e2e,crash,substrate,kvm-bare}/**/*.test.ts"],
           fileParallelism: false,
           testTimeout: 300_000,

@@ -8,8 +8,15 @@ import module from "node:module";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import v8 from "node:v8";
 
 const NODE_MAJOR_MIN = 24;
+
+/**
+ * Threads of one process that read TypeScript at once run WebAssembly at once, and V8 13.6 sometimes ends the process
+ * while it frees a wrapper of theirs that was compiled anew ("Check failed: jit_page.has_value()"). None is.
+ */
+const NO_NEW_WRAPPERS = "--wasm-wrapper-tiering-budget=2147483647";
 
 /**
  * `main` is the program's URL, `name` how it calls itself. `failed` is the exit code where it cannot run;
@@ -18,6 +25,7 @@ const NODE_MAJOR_MIN = 24;
 export async function launch(name, main, failed = 1) {
   const cache = process.env.NODE_COMPILE_CACHE ?? join(cacheHome(), "perdure", "compile");
   if (Number(process.versions.node.split(".")[0]) >= NODE_MAJOR_MIN) {
+    v8.setFlagsFromString(NO_NEW_WRAPPERS);
     module.enableCompileCache(cache);
     await import(main.href);
     return;
@@ -31,7 +39,7 @@ export async function launch(name, main, failed = 1) {
     const hint = "Hint: run `npm install`, which brings one, or install it.";
     fail(`Node 24 or newer is needed, and this is Node ${process.versions.node}\n${hint}`);
   }
-  const args = ["--disable-warning=ExperimentalWarning", fileURLToPath(main)];
+  const args = [NO_NEW_WRAPPERS, "--disable-warning=ExperimentalWarning", fileURLToPath(main)];
   const child = spawn(node, [...args, ...process.argv.slice(2)], {
     stdio: "inherit",
     env: { ...process.env, NODE_COMPILE_CACHE: cache },
