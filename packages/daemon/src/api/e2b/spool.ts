@@ -7,7 +7,6 @@ import { mkdir, open, unlink } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { join } from "node:path";
 import { apiLimits, PerdureError } from "@perdure/protocol";
-import { isDiskFull } from "../../checkpoints/store-error.ts";
 
 const CHUNK_BYTES = 64 * 1024;
 
@@ -87,7 +86,8 @@ export function tooLarge(): PerdureError {
 }
 
 function spoolError(error: unknown): unknown {
-  if (!isDiskFull(error)) return error;
+  const { code } = error as NodeJS.ErrnoException;
+  if (code !== "ENOSPC" && code !== "EDQUOT") return error;
   return new PerdureError("disk_full", "Cannot take the file: the host's disk is full", {
     hint: "Free some space on the host's disk, then try again.",
     cause: error,
