@@ -21,7 +21,7 @@ const DISK_BYTES = 1400 * MIB;
 const isRoot = process.getuid?.() === 0;
 if (!isRoot) console.log("The full disk is skipped: mounting a small file system needs root");
 
-const cases = scene.drawn(["full"], { test: 2, ci: 8 });
+const cases = scene.drawn(["full"], { test: 2, ci: 6 });
 
 describe.skipIf(!isRoot)(`C15 full disk at each step, tier ${tier}, seed ${seed}`, () => {
   const disk = new SmallDisk("perdure-full-step");

@@ -13,7 +13,7 @@ import { seed, tier } from "./scene.ts";
 /** From the verb's end until the daemon's process is gone. */
 const GONE_MS = 20_000;
 
-const cases = scene.drawn(["daemon", "vmm", "both"], { test: 5, ci: 40 });
+const cases = scene.drawn(["daemon", "vmm", "both"], { test: 5, ci: 28 });
 
 test("C23 every step belongs to a verb of the matrix, and each verb has steps", () => {
   expect([...new Set(steps.map(scene.verbOf))].sort()).toEqual(Object.keys(scene.verbs).sort());

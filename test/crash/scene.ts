@@ -11,6 +11,7 @@ import { GIB } from "@perdure/protocol";
 import { steps, type Step } from "@perdure/daemon/core/step.ts";
 import { until, type DaemonUnderTest } from "../e2e/daemon-under-test.ts";
 import { counter } from "../e2e/guest-program.ts";
+import { sample } from "../fixtures/sample.ts";
 
 /** A disk that is larger than any agent of these tests begins with. */
 const GROWN_BYTES = 12 * GIB;
@@ -246,21 +247,4 @@ export function isRemoved(value: unknown): boolean {
   return (
     typeof value === "object" && value !== null && "state" in value && value.state === "removed"
   );
-}
-
-/** `count` of `from` in seeded order (xorshift32 for the shuffle). */
-function sample<T>(from: readonly T[], count: number, from32: number): T[] {
-  let state = (from32 | 0) === 0 ? 1 : from32 | 0;
-  const next = (): number => {
-    state ^= state << 13;
-    state ^= state >>> 17;
-    state ^= state << 5;
-    return state >>> 0;
-  };
-  const pool = [...from];
-  const result: T[] = [];
-  while (pool.length > 0 && result.length < count) {
-    result.push(...pool.splice(next() % pool.length, 1));
-  }
-  return result;
 }
