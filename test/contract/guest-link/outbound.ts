@@ -21,7 +21,7 @@ export function outboundTests(rig: GuestLinkRig): void {
 
     test("connections wait, are told by name and port, and are carried both ways", async () => {
       const link = await rig.letOut();
-      const wayOut = await link.openWayOut();
+      const wayOut = await link.openWayOut(10_000);
       for (const name of ["a.example", null]) {
         const peer = dial(name);
         const { value: wanted } = await wayOut.next();
@@ -42,7 +42,7 @@ export function outboundTests(rig: GuestLinkRig): void {
 
     test("one that is taken and closed is reset, and so are those that wait when it is left", async () => {
       const link = await rig.letOut();
-      const wayOut = await link.openWayOut();
+      const wayOut = await link.openWayOut(10_000);
       const refused = expect(buffer(dial("a.example"))).rejects.toThrow("ECONNRESET");
       const { value: wanted } = await wayOut.next();
       (await wanted?.take())?.close();
@@ -56,7 +56,7 @@ export function outboundTests(rig: GuestLinkRig): void {
 
     test("it is opened before the link is let out, and tells nothing before", async () => {
       const link = await rig.synced();
-      const wayOut = await link.openWayOut();
+      const wayOut = await link.openWayOut(10_000);
       const peer = dial("early.example");
       link.letOut();
       const { value: wanted } = await wayOut.next();
@@ -68,14 +68,14 @@ export function outboundTests(rig: GuestLinkRig): void {
 
     test("it is open once", async () => {
       const link = await rig.letOut();
-      await link.openWayOut();
-      await refuses(link.openWayOut(), "bad_request");
+      await link.openWayOut(10_000);
+      await refuses(link.openWayOut(10_000), "bad_request");
       link.close("test");
     });
 
     test("it ends with the link", async () => {
       const link = await rig.letOut();
-      const wayOut = await link.openWayOut();
+      const wayOut = await link.openWayOut(10_000);
       const next = wayOut.next();
       const ended = expect(next).rejects.toMatchObject({ code: "interrupted" });
       link.close("sleep");

@@ -13,6 +13,7 @@ import {
 } from "@perdure/protocol";
 import type { Agent } from "./agent.ts";
 import { placeOf, type UnmediatedSince } from "./connection.ts";
+import { engineLimits } from "./limit.ts";
 import type { ConnectionTeller, Egress, WayOut } from "./ports/egress.ts";
 import type { GuestLink, OutboundConnection } from "./ports/guest-link.ts";
 
@@ -40,7 +41,7 @@ export class AgentEgress {
     this.#wayOut = null;
     const policy = policyOf(this.#options.agent());
     try {
-      const opened = await link.openWayOut();
+      const opened = await link.openWayOut(engineLimits.gateMs);
       this.#opened = opened;
       void link.closed.then(() => {
         if (this.#opened === opened) this.#opened = null;

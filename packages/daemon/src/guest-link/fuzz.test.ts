@@ -92,7 +92,7 @@ function everything(link: StreamGuestLink): Promise<unknown>[] {
   /** Some of what is wanted is taken and read, some refused. */
   const served = async (): Promise<void> => {
     let count = 0;
-    for await (const wanted of await link.openWayOut()) {
+    for await (const wanted of await link.openWayOut(300)) {
       const { name, address, port } = wanted;
       expect(name ?? "a").toMatch(/^[a-z0-9._-]{1,253}$/);
       expect(address).toMatch(/^\d+\.\d+\.\d+\.\d+$/);

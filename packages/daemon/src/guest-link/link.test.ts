@@ -511,3 +511,11 @@ function facts(): FieldWriter {
     .number(tag.gid, 0)
     .number(tag.mtimeNs, 0);
 }
+
+test("a guest that does not open the way out is given up at the deadline, which is the gate's", async () => {
+  const guest = new RawGuest();
+  await guest.link.sync(1, 10_000);
+  const error = await failure(guest.link.openWayOut(50));
+  expect([error.code, error.message]).toEqual(["guest_timeout", expect.stringContaining("50 ms")]);
+  guest.link.close("test");
+});

@@ -222,8 +222,10 @@ export class StreamGuestLink implements GuestLink {
     return connectPort(this.#connection.epoch, this.#clock, port, deadlineMs);
   }
 
-  async openWayOut(): Promise<AsyncIterableIterator<OutboundConnection, undefined>> {
-    return openWayOut(this.#connection.epoch, this.#clock);
+  async openWayOut(
+    deadlineMs: number,
+  ): Promise<AsyncIterableIterator<OutboundConnection, undefined>> {
+    return openWayOut(this.#connection.epoch, this.#clock, deadlineMs);
   }
 
   get #control(): Control {

@@ -18,6 +18,7 @@ const CARRY_MS = 30_000;
 export async function openWayOut(
   epoch: Epoch,
   clock: Clock,
+  deadlineMs: number,
 ): Promise<AsyncIterableIterator<OutboundConnection, undefined>> {
   const reader = new RecordReader<OutboundConnection>(() => epoch, clock, {
     op: operation.outbound,
@@ -26,6 +27,7 @@ export async function openWayOut(
     decode: (fields) => decodeConnection(fields, epoch, clock),
     endless: true,
     control: true,
+    beginMs: deadlineMs,
     interrupted: (cause) =>
       new PerdureError("interrupted", `The way out ended: ${cause.message}`, { cause }),
   });

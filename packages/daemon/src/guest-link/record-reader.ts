@@ -33,6 +33,8 @@ export interface RecordSource<T> {
    * `next`. Default: false
    */
   readonly control?: boolean;
+  /** How long the guest may take to begin, milliseconds. Default: as long as a user's operation. */
+  readonly beginMs?: number;
   /** What the reader gets when the link closes. Default: what closed it. */
   readonly interrupted?: (cause: PerdureError) => PerdureError;
 }
@@ -104,10 +106,10 @@ export class RecordReader<T> implements AsyncIterableIterator<T, undefined> {
 
   #start(): void {
     this.#started = true;
-    const { op, action } = this.#source;
-    const stop = startDeadline(this.#clock, USER_DEADLINE_MS, () => {
+    const { op, action, beginMs = USER_DEADLINE_MS } = this.#source;
+    const stop = startDeadline(this.#clock, beginMs, () => {
       this.#stream?.cancel();
-      this.#fail(timeoutError(action, USER_DEADLINE_MS));
+      this.#fail(timeoutError(action, beginMs));
     });
     void this.#begun.promise.then(stop);
     try {

@@ -358,7 +358,7 @@ export interface GuestLink {
    * is told before the link is let out and the iteration begins. Leaving the iteration closes the way out.
    * @throws `not_supported` of a machine that has none, or whose guest agent is older
    */
-  openWayOut(): Promise<AsyncIterableIterator<OutboundConnection, undefined>>;
+  openWayOut(deadlineMs: number): Promise<AsyncIterableIterator<OutboundConnection, undefined>>;
 }
 
 export interface GuestLinks {
