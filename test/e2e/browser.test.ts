@@ -12,6 +12,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { bundle } from "../browser/bundle.ts";
 import { expected } from "../browser/expected.ts";
 import { DaemonUnderTest } from "./daemon-under-test.ts";
+import { freePort } from "./free-port.ts";
 
 describe("the SDK in Chromium", () => {
   const under = new DaemonUnderTest();
@@ -101,14 +102,4 @@ function openBrowser(profile: string, address: string): ChildProcess {
     `--user-data-dir=${profile}`,
   ];
   return spawn("chromium", [...flags, address], { stdio: "ignore", detached: true });
-}
-
-/** A port that nobody listens on. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

@@ -8,12 +8,12 @@ import { once } from "node:events";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { RequestListener, Server } from "node:http";
-import { createServer as createTcpServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { DaemonUnderTest } from "./daemon-under-test.ts";
+import { freePort } from "./free-port.ts";
 import { startDatabase } from "./real-client/database-server.ts";
 import { gitOverHttp } from "./real-client/git-server.ts";
 import { npmRegistry, pythonIndex } from "./real-client/package-index.ts";
@@ -228,15 +228,6 @@ describe.skipIf(!isSoak)(
 /** Lines of a hosts file: each is this host, as seen from the daemon. */
 function names(labels: readonly string[]): Readonly<Record<string, string>> {
   return Object.fromEntries(labels.map((label) => [`${label}.test`, "127.0.0.1"]));
-}
-
-async function freePort(): Promise<number> {
-  const server = createTcpServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 function npmPackage(folder: string) {
